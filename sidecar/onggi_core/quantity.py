@@ -1,0 +1,117 @@
+"""Sizes as people write them: Kubernetes quantities, and `1GiB` where a command line is read.
+
+Two readers because two kinds of people type: `parse_quantity` holds to the Kubernetes grammar, so
+that a size means the same in a pool, an annotation and a container's limit; `parse_size` also takes
+`GiB` and friends for command lines and files, where they are what people expect. `GB` is refused by
+both: half of those who write it mean GiB, and a silent 7 % is worse than a question.
+"""
+
+import re
+from fractions import Fraction
+from typing import Final
+
+QUANTITY_BYTES_MAX: Final = 2**63 - 1
+"""What Kubernetes itself can hold (int64); a larger size is a typing error."""
+
+TEXT_CHARS_MAX: Final = 64
+"""No sensible size is longer; keeps hostile input from becoming large integers."""
+
+EXPONENT_MAX: Final = 18
+"""10**18 is the largest power of ten in an int64; past it the exponent alone is out of range."""
+
+_NUMBER: Final = re.compile(r"(?P<sign>[+-]?)(?P<digits>\d+\.?\d*|\.\d+)(?P<suffix>.*)", re.ASCII)
+_EXPONENT: Final = re.compile(r"[eE][+-]?\d{1,9}", re.ASCII)
+_BINARY: Final = {f"{unit}i": 1024 ** (i + 1) for i, unit in enumerate("KMGTPE")}
+_DECIMAL: Final = {
+    "n": Fraction(1, 10**9),
+    "u": Fraction(1, 10**6),
+    "m": Fraction(1, 1000),
+    "": Fraction(1),
+    **{unit: Fraction(1000 ** (i + 1)) for i, unit in enumerate("kMGTPE")},
+}
+_SIZE_ONLY: Final = {f"{suffix}B": scale for suffix, scale in _BINARY.items()} | {"B": 1}
+
+
+class QuantityError(ValueError):
+    """Text that is not a size. `text` is what was given, `reason` what is wrong with it."""
+
+    def __init__(self, text: str, reason: str) -> None:
+        super().__init__(f"{text[:TEXT_CHARS_MAX]!r} {reason}")
+        self.text = text
+        self.reason = reason
+
+
+def parse_quantity(text: str) -> int:
+    """Whole bytes of a Kubernetes quantity (`16Gi`, `16G`, `17179869184`, `1.5Gi`, `1e9`).
+
+    A fraction of a byte is rounded up, as Kubernetes does. Raises QuantityError for anything else:
+    a negative size, a unit that is not Kubernetes' own, a size over int64.
+    """
+    return _parse(text, sizes_too=False)
+
+
+def parse_size(text: str) -> int:
+    """Whole bytes of a Kubernetes quantity or of `KiB`, `MiB`, `GiB`, `TiB`, `B` forms.
+
+    Raises QuantityError as `parse_quantity` does.
+    """
+    return _parse(text.strip(), sizes_too=True)
+
+
+def _parse(text: str, *, sizes_too: bool) -> int:
+    if not text:
+        raise QuantityError(text, "is empty; write a size such as 16Gi")
+    if len(text) > TEXT_CHARS_MAX:
+        raise QuantityError(text, f"is longer than {TEXT_CHARS_MAX} characters")
+    match = _NUMBER.fullmatch(text)
+    if match is None:
+        raise QuantityError(text, "is not a size; write a number and a unit, such as 16Gi")
+    if match["sign"] == "-":
+        raise QuantityError(text, "is negative; a size is zero or more")
+    suffix = match["suffix"].strip() if sizes_too else match["suffix"]
+    scale = _scale(text, suffix, sizes_too=sizes_too)
+    exact = Fraction(match["digits"].removesuffix(".")) * scale
+    whole = -(-exact.numerator // exact.denominator)
+    if whole > QUANTITY_BYTES_MAX:
+        raise QuantityError(text, f"is more than {QUANTITY_BYTES_MAX} bytes")
+    return whole
+
+
+def _scale(text: str, suffix: str, *, sizes_too: bool) -> Fraction:
+    if suffix in _DECIMAL:
+        return _DECIMAL[suffix]
+    if suffix in _BINARY:
+        return Fraction(_BINARY[suffix])
+    if sizes_too and suffix in _SIZE_ONLY:
+        return Fraction(_SIZE_ONLY[suffix])
+    if _EXPONENT.fullmatch(suffix):
+        exponent = int(suffix[1:])
+        if abs(exponent) > EXPONENT_MAX:
+            raise QuantityError(text, f"has an exponent beyond {EXPONENT_MAX}")
+        return Fraction(10) ** exponent
+    raise QuantityError(text, f"has the unknown unit {suffix!r}; {_unit_hint(suffix)}")
+
+
+def _unit_hint(suffix: str) -> str:
+    first = suffix[:1].upper()
+    if first and first in "KMGTPE":
+        decimal = "k" if first == "K" else first
+        return f"write {first}i (powers of 1024) or {decimal} (powers of 1000)"
+    return "units are Ki Mi Gi Ti Pi Ei (powers of 1024) and k M G T P E (powers of 1000)"
+
+
+def format_quantity(size_bytes: int) -> str:
+    """The shortest exact Kubernetes quantity: whole binary units where they fit, else bytes."""
+    for suffix, scale in reversed(_BINARY.items()):
+        if size_bytes and size_bytes % scale == 0:
+            return f"{size_bytes // scale}{suffix}"
+    return str(size_bytes)
+
+
+def format_size(size_bytes: int) -> str:
+    """A rounded size to read (`1.5Gi`), at most one decimal; never to be parsed for exactness."""
+    for suffix, scale in reversed(_BINARY.items()):
+        if size_bytes >= scale:
+            whole, tenth = divmod(size_bytes * 10 // scale, 10)
+            return f"{whole}.{tenth}{suffix}" if tenth and whole < 100 else f"{whole}{suffix}"
+    return str(size_bytes)

@@ -1,0 +1,100 @@
+"""Sizes mean what Kubernetes says they mean, and everything else is refused in a sentence."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onggi_core.quantity import (
+    QUANTITY_BYTES_MAX,
+    QuantityError,
+    format_quantity,
+    format_size,
+    parse_quantity,
+    parse_size,
+)
+
+GI = 1024**3
+
+
+@pytest.mark.parametrize(
+    ("text", "size_bytes"),
+    [
+        ("17179869184", 17_179_869_184),
+        ("16Gi", 17_179_869_184),
+        ("16G", 16_000_000_000),
+        ("1.5Gi", 1_610_612_736),
+        (".5Ki", 512),
+        ("5.", 5),
+        ("+1Ki", 1024),
+        ("0", 0),
+        ("1e9", 10**9),
+        ("1E3", 1000),
+        ("1E", 10**18),
+        ("12e-1", 2),
+        ("100m", 1),
+        ("1k", 1000),
+        ("1Ti", 1024**4),
+    ],
+)
+def test_a_kubernetes_quantity_is_read_as_kubernetes_reads_it(text: str, size_bytes: int) -> None:
+    assert parse_quantity(text) == size_bytes
+    assert parse_size(text) == size_bytes
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("16GB", "write Gi (powers of 1024) or G (powers of 1000)"),
+        ("16gb", "write Gi (powers of 1024) or G (powers of 1000)"),
+        ("16g", "write Gi"),
+        ("1K", "write Ki (powers of 1024) or k (powers of 1000)"),
+        ("-1", "negative"),
+        ("lots", "not a size"),
+        ("", "empty"),
+        ("1 Gi", "unknown unit"),
+        ("1e99", "exponent"),
+        ("10Ei", "more than"),
+        ("1" * 65, "longer than 64"),
+        ("1Gi\n", "not a size"),
+        ("١Gi", "not a size"),
+        ("1GiB", "unknown unit"),
+    ],
+)
+def test_anything_else_is_refused_with_what_would_be_right(text: str, says: str) -> None:
+    with pytest.raises(QuantityError, match=says.replace("(", r"\(").replace(")", r"\)")):
+        parse_quantity(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "size_bytes"),
+    [("1GiB", GI), (" 4 GiB ", 4 * GI), ("64MiB", 64 * 1024**2), ("512B", 512), ("1Gi", GI)],
+)
+def test_a_command_line_may_say_gib(text: str, size_bytes: int) -> None:
+    assert parse_size(text) == size_bytes
+
+
+def test_gigabytes_are_refused_on_a_command_line_too() -> None:
+    with pytest.raises(QuantityError, match="write Gi"):
+        parse_size("16GB")
+
+
+@given(st.integers(min_value=0, max_value=QUANTITY_BYTES_MAX))
+def test_formatting_is_exact(size_bytes: int) -> None:
+    assert parse_quantity(format_quantity(size_bytes)) == size_bytes
+
+
+@given(st.text(max_size=80))
+def test_no_text_breaks_the_parser(text: str) -> None:
+    try:
+        size_bytes = parse_size(text)
+    except QuantityError:
+        return
+    assert 0 <= size_bytes <= QUANTITY_BYTES_MAX
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "text"),
+    [(0, "0"), (1023, "1023"), (1536, "1.5Ki"), (GI, "1Gi"), (int(2.75 * GI), "2.7Gi")],
+)
+def test_a_size_for_people_has_at_most_one_decimal(size_bytes: int, text: str) -> None:
+    assert format_size(size_bytes) == text
