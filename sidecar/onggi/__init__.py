@@ -1,0 +1,34 @@
+"""The client inside an engine: keeps blocks of KV cache in a local agent, and gets them back.
+
+    from onggi import Client, SpaceSpec
+    client = Client("/run/onggi/agent.sock", spaces=[SpaceSpec(fingerprint, page_bytes, 16)])
+
+Lives here: the client (client.py over link, session, channel, arena), torch_pages.py and
+cuda_pages.py for tensors, and connectors/, one an engine. May import: onggi_core and, in those two
+files and in connectors/, the engine's own torch. Not here: which block is kept or evicted (the
+agent decides).
+"""
+
+from onggi.client import Client
+from onggi.outcomes import Load, Looked, Pages, Stored, StoreTicket
+from onggi.pending import PendingLoad
+from onggi_core.identity import ROOT, block_keys, fingerprint
+from onggi_core.wire.replies import Slot as StoreSlot
+from onggi_core.wire.requests import LoadOutcome, SpaceSpec, StoreOutcome
+
+__all__ = [
+    "ROOT",
+    "Client",
+    "Load",
+    "LoadOutcome",
+    "Looked",
+    "Pages",
+    "PendingLoad",
+    "SpaceSpec",
+    "StoreOutcome",
+    "StoreSlot",
+    "StoreTicket",
+    "Stored",
+    "block_keys",
+    "fingerprint",
+]

@@ -1,0 +1,139 @@
+"""The arena as a client sees it: a file of the agent's, mapped read-write, checked before use.
+
+The agent is the only one that makes, grows or retires the file. The client checks the header when
+it maps, and the epoch again after every copy: an agent that ends or restarts takes the epoch back
+before it frees a page, so bytes read before an unchanged epoch are the bytes that were pinned.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import struct
+from collections.abc import Iterable
+from typing import Final
+
+from onggi.copies import Piece, copy, merged
+
+MAGIC: Final = b"ONGGIARN"
+VERSION: Final = 1
+_HEADER: Final = struct.Struct("<8sII16s")
+_EPOCH: Final = slice(16, 32)
+
+POPULATE_STEP_BYTES: Final = 4 * 1024 * 1024
+"""Page-table entries made at once, on the first use of a stretch: about 0.3 ms of work. A whole
+64 MiB extent at once would hold up the first request for 5 ms."""
+
+_MADV_POPULATE_WRITE: Final = 23
+"""Linux 5.14+. Without it each 4 KiB page takes a fault of its own at the first write, which makes
+a first copy several times slower than the next."""
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+
+
+class ArenaRefused(Exception):
+    """The file is not the arena that the agent announced. The message names field and values."""
+
+
+class Arena:
+    """One mapping of one agent's arena.
+
+    It is never closed by hand: views handed out keep the mapping alive, and it goes when the last
+    of them goes. A closed mapping under a live view would end the engine with a signal.
+    """
+
+    def __init__(
+        self, path: str, *, epoch: bytes, file_bytes: int, data_offset: int, extent_bytes: int
+    ) -> None:
+        """Map `path`. Raises ArenaRefused for another file than announced, OSError if absent."""
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            size = os.fstat(fd).st_size
+            if size < file_bytes or file_bytes <= data_offset:
+                raise ArenaRefused(f"{path} has {size} bytes; the agent announced {file_bytes}")
+            self._map = mmap.mmap(fd, file_bytes)
+        finally:
+            os.close(fd)
+        self.path = path
+        self.epoch = epoch
+        self.file_bytes = file_bytes
+        self._data_offset = data_offset
+        self._step_bytes = min(POPULATE_STEP_BYTES, max(extent_bytes, mmap.PAGESIZE))
+        self._populated: set[int] = set()
+        self._can_populate = True
+        self._first_byte = ctypes.c_char.from_buffer(self._map)  # keeps the mapping in place
+        self.address = ctypes.addressof(self._first_byte)
+        self._check()
+
+    def _check(self) -> None:
+        magic, version, _, epoch = _HEADER.unpack_from(self._map, 0)
+        if magic != MAGIC:
+            raise ArenaRefused(f"{self.path} begins with {magic!r}; an arena with {MAGIC!r}")
+        if version != VERSION:
+            raise ArenaRefused(f"{self.path} has format {version}; this client reads {VERSION}")
+        if epoch != self.epoch:
+            raise ArenaRefused(f"{self.path} has epoch {epoch.hex()}, not {self.epoch.hex()}")
+
+    @property
+    def alive(self) -> bool:
+        """False once the agent has taken this arena back."""
+        return self._map[_EPOCH] == self.epoch
+
+    def view(self, offset: int, length_bytes: int) -> memoryview:
+        """Bytes of the arena, uint8 [length_bytes]; keeps the mapping alive while it lives."""
+        self.prepare(offset, length_bytes)
+        return memoryview(self._map)[offset : offset + length_bytes]
+
+    def copy_out(self, pieces: Iterable[Piece]) -> bool:
+        """Copy arena bytes to memory. False: the agent took the arena back, and what was copied
+        is worth nothing. Raises ValueError outside the file, before a byte is copied."""
+        joined = self._ready(pieces)
+        for offset, address, length in joined:
+            copy(address, self.address + offset, length)
+        return self.alive
+
+    def copy_in(self, pieces: Iterable[Piece]) -> bool:
+        """Copy memory into the arena. False: the agent took the arena back, nothing is kept.
+        Raises ValueError outside the file, before a byte is copied."""
+        joined = self._ready(pieces)
+        if not self.alive:
+            return False
+        for offset, address, length in joined:
+            copy(self.address + offset, address, length)
+        return self.alive
+
+    def prepare(self, offset: int, length_bytes: int) -> None:
+        """Check a range and fill the page table under it, once a stretch.
+
+        Name only ranges that the agent has offered: it touches a whole extent before it offers a
+        page of it, so that nothing here is charged to this process. Raises ValueError outside the
+        data part of the file.
+        """
+        if length_bytes < 1 or not self._data_offset <= offset <= self.file_bytes - length_bytes:
+            raise ValueError(
+                f"arena range {offset}+{length_bytes} is outside {self._data_offset} to "
+                f"{self.file_bytes}, the data of {self.path}"
+            )
+        first = (offset - self._data_offset) // self._step_bytes
+        last = (offset - self._data_offset + length_bytes - 1) // self._step_bytes
+        for step in range(first, last + 1):
+            if step not in self._populated:
+                self._populate(step)
+
+    def _ready(self, pieces: Iterable[Piece]) -> list[Piece]:
+        joined = merged(pieces)
+        for offset, _, length in joined:
+            self.prepare(offset, length)
+        return joined
+
+    def _populate(self, step: int) -> None:
+        self._populated.add(step)
+        if not self._can_populate:
+            return
+        begin = self._data_offset + step * self._step_bytes
+        begin -= begin % mmap.PAGESIZE
+        length = min(self._step_bytes, self.file_bytes - begin)
+        if _libc.madvise(self.address + begin, length, _MADV_POPULATE_WRITE):
+            self._can_populate = False  # an older kernel: faults come one by one, as without it

@@ -1,0 +1,330 @@
+"""The client of an agent: look up, load and store blocks of KV cache.
+
+Made for the inside of an engine. It starts no thread, it never raises because an agent is absent,
+slow or confused (such calls answer MISS within their deadline, with one log line for the whole
+trouble), and it may be called from any thread and after a fork: a child attaches for itself and
+leaves its parent's session alone.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any, Final
+
+from onggi.arena import Arena
+from onggi.clock import Clock, monotonic
+from onggi.link import Asked, Link
+from onggi.memory import Held, hold
+from onggi.outcomes import (
+    NO_EPOCH,
+    NO_LOAD,
+    NOTHING,
+    Load,
+    Looked,
+    Pages,
+    Stored,
+    StoreTicket,
+)
+from onggi.pending import PendingLoad
+from onggi_core.identity import DIGEST_BYTES, ROOT
+from onggi_core.wire.cut import Frame
+from onggi_core.wire.frame import KEYS_MAX, SPACES_MAX
+from onggi_core.wire.replies import (
+    LoadPrepared,
+    Slot,
+    StatsReply,
+    StoreCompleted,
+    StorePrepared,
+)
+from onggi_core.wire.replies import Looked as LookedReply
+from onggi_core.wire.requests import (
+    LoadComplete,
+    LoadOutcome,
+    LoadPrepare,
+    Lookup,
+    Prefetch,
+    SpaceSpec,
+    StatsRequest,
+    StoreComplete,
+    StoreOutcome,
+    StorePrepare,
+)
+
+DEADLINE_S: Final = 0.05
+"""Default of a call: a thousand times what it takes, and little beside any prefill worth saving."""
+
+BATCH_BYTES: Final = 256 * 1024 * 1024
+"""Bytes of one reservation in store(), and between two looks at the lease in load(): some 50 ms of
+copying, far inside any lease."""
+
+WAIT_MAX_S: Final = 60.0
+"""Longest wait for a promotion that may be asked for; whoever waits longer has lost track."""
+
+
+class Client:
+    """See the module. spaces: one for each rank whose pages this process names in loads; a block
+    counts as present only if it is present in all of them."""
+
+    def __init__(
+        self,
+        socket_path: str,
+        *,
+        spaces: Sequence[SpaceSpec],
+        engine: str = "",
+        deadline_s: float = DEADLINE_S,
+        log: logging.Logger | None = None,
+        clock: Clock = monotonic,
+    ) -> None:
+        """Nothing is opened before the first call. Raises ValueError for a wrong argument."""
+        if not 1 <= len(spaces) <= SPACES_MAX:
+            raise ValueError(f"spaces has {len(spaces)} entries; use 1 to {SPACES_MAX}")
+        for space in spaces:
+            _check_space(space)
+        if not 0 < deadline_s <= WAIT_MAX_S:
+            raise ValueError(f"deadline_s is {deadline_s}; use more than 0 and up to {WAIT_MAX_S}")
+        self.spaces = tuple(spaces)
+        log = log or logging.getLogger("onggi")
+        self._link = Link(socket_path, self.spaces, engine, deadline_s, log, clock)
+
+    @property
+    def attached(self) -> bool:
+        """True if there is a session; tries to attach when it is time to."""
+        return self._link.session() is not None
+
+    @property
+    def session_number(self) -> int:
+        """Changes with each attachment; 0 while there is none."""
+        session = self._link.current
+        return session.number if session is not None else 0
+
+    def close(self) -> None:
+        """End the session. The agent drops the pins and reservations it held; views stay valid."""
+        self._link.close()
+
+    # ---- what is there
+
+    def lookup(self, keys: Sequence[bytes]) -> Looked:
+        """How much of a chain is there. Looked(0, 0) when the agent is gone or late."""
+        return self._look(self._link.begin(Lookup(_checked(keys))), "LOOKUP")
+
+    def prefetch(self, keys: Sequence[bytes]) -> Looked:
+        """As lookup(), and the agent starts to bring what lies on disk into host memory."""
+        return self._look(self.prefetch_begin(keys), "PREFETCH")
+
+    def prefetch_begin(self, keys: Sequence[bytes]) -> Asked | None:
+        """Send prefetch() and do other things; prefetch_end() has the answer."""
+        return self._link.begin(Prefetch(_checked(keys)))
+
+    def prefetch_end(self, asked: Asked | None) -> Looked:
+        """The answer to prefetch_begin(), within the deadline counted from there."""
+        return self._look(asked, "PREFETCH")
+
+    def _look(self, asked: Asked | None, what: str) -> Looked:
+        reply = self._link.end(asked, what) if asked is not None else None
+        return Looked(reply.ready, reply.pending) if isinstance(reply, LookedReply) else NOTHING
+
+    def stats(self) -> dict[str, Any]:
+        """What the agent says about itself; empty when it is gone or late."""
+        asked = self._link.begin(StatsRequest())
+        reply = self._link.end(asked, "STATS") if asked is not None else None
+        return reply.stats if isinstance(reply, StatsReply) else {}
+
+    # ---- loading
+
+    def load_prepare(self, keys: Sequence[bytes], *, wait_s: float = 0.0) -> PendingLoad:
+        """Ask for the longest leading run, brought from disk if need be and pinned.
+
+        wait_s: how long the agent may take to bring blocks from disk; 0: only what is in host
+        memory. Finish each load with finish_load(), whatever became of it.
+        """
+        wait_s = min(max(wait_s, 0.0), WAIT_MAX_S)
+        asked = self._link.begin(LoadPrepare(int(wait_s * 1000), _checked(keys)))
+        due_s = asked.sent_s + wait_s + self._link.deadline_s if asked is not None else 0.0
+        return PendingLoad(self._link, asked, due_s, self._read_load, self.finish_load)
+
+    def _read_load(self, asked: Asked, answer: Frame) -> Load:
+        reply = self._link.understand(asked.session, answer)
+        if not isinstance(reply, LoadPrepared) or len(reply.offsets) != len(self.spaces):
+            return NO_LOAD
+        if not reply.blocks:
+            return NO_LOAD
+        epoch, until_s = asked.session.welcome.epoch, asked.sent_s + asked.session.lease_s
+        rows = tuple(
+            Pages(epoch, offsets, space.page_bytes, until_s)
+            for space, offsets in zip(self.spaces, reply.offsets, strict=True)
+        )
+        number = asked.session.number
+        return Load(reply.blocks, rows, reply.from_disk, reply.ticket, number)
+
+    def finish_load(self, load: Load, outcome: LoadOutcome, *, blocks: int | None = None) -> None:
+        """Give the pin back. blocks: how many leading blocks are in use now, if not all."""
+        session = self._link.current
+        if not load.blocks or session is None or session.number != load.session:
+            return  # nothing was pinned, or the pin ended with its session
+        used = load.blocks if blocks is None else blocks
+        used = used if outcome is LoadOutcome.LOADED else 0
+        self._link.tell(session, LoadComplete(load.ticket, outcome, used))
+
+    # ---- storing
+
+    def store_prepare(
+        self, keys: Sequence[bytes], *, parent: bytes = ROOT, space: int = 0
+    ) -> StoreTicket:
+        """Room for a chain that follows `parent`. Finish it with finish_store()."""
+        keys = _checked(keys)
+        page_bytes = self.spaces[space].page_bytes
+        asked = self._link.begin(StorePrepare(space, parent, keys))
+        reply = None
+        if asked is not None:
+            session = asked.session
+
+            def abandon(answer: Frame) -> None:
+                late = self._link.understand(session, answer)
+                if isinstance(late, StorePrepared):
+                    ending = StoreComplete(late.ticket, StoreOutcome.ABANDONED)
+                    self._link.tell(session, ending)
+
+            reply = self._link.end(asked, "STORE_PREPARE", abandon)
+        if asked is None or not isinstance(reply, StorePrepared) or len(reply.slots) != len(keys):
+            return StoreTicket((Slot.NO_ROOM,) * len(keys), NO_EPOCH, page_bytes, 0.0, 0, 0)
+        return StoreTicket(
+            reply.slots,
+            asked.session.welcome.epoch,
+            page_bytes,
+            asked.sent_s + asked.session.lease_s,
+            reply.ticket,
+            asked.session.number,
+        )
+
+    def finish_store(self, ticket: StoreTicket, outcome: StoreOutcome) -> int:
+        """Seal what was copied, or drop it. Returns the blocks that are visible from now on."""
+        session = self._link.current
+        if not ticket.granted or session is None or session.number != ticket.session:
+            return 0  # nothing was reserved, or the reservation ended with its session
+        asked = self._link.begin(StoreComplete(ticket.ticket, outcome))
+        reply = self._link.end(asked, "STORE_COMPLETE") if asked is not None else None
+        return reply.sealed if isinstance(reply, StoreCompleted) else 0
+
+    # ---- copying
+
+    def arena(self, epoch: bytes) -> Arena | None:
+        """The mapping that pages of `epoch` lie in, if it is the present one; attaches if need be.
+
+        For whoever addresses memory in pieces (arena.copy_out, copy_in) and looks at expires_s
+        and at the epoch's answer for himself.
+        """
+        session = self._link.session()
+        if session is None or session.welcome.epoch != epoch:
+            return None
+        return session.arena
+
+    def copy_out(self, pages: Pages, buffers: Sequence[Any]) -> bool:
+        """Arena to memory, one writable buffer or CPU tensor a page. False: the pages are gone
+        (agent restarted, lease over), and what the buffers hold is worth nothing."""
+        held = _held(buffers, pages, writable=True)
+        arena = self.arena(pages.epoch)
+        if arena is None:
+            return False
+        whole = arena.copy_out(
+            [(o, h.at, h.nbytes) for o, h in zip(pages.offsets, held, strict=True)]
+        )
+        return whole and self._link.now_s() < pages.expires_s
+
+    def copy_in(self, pages: Pages, buffers: Sequence[Any]) -> bool:
+        """Memory to arena, one buffer or CPU tensor a page. False: do not seal."""
+        held = _held(buffers, pages, writable=False)
+        arena = self.arena(pages.epoch)
+        if arena is None or self._link.now_s() >= pages.expires_s:
+            return False
+        whole = arena.copy_in(
+            [
+                (o, h.at, h.nbytes)
+                for o, h in zip(pages.offsets, held, strict=True)
+                if h.view is None
+            ]
+        )
+        for offset, page in zip(pages.offsets, held, strict=True):
+            if page.view is not None:
+                arena.view(offset, page.nbytes)[:] = page.view
+        return whole and arena.alive and self._link.now_s() < pages.expires_s
+
+    # ---- all in one
+
+    def store(
+        self, keys: Sequence[bytes], pages: Sequence[Any], *, parent: bytes = ROOT, space: int = 0
+    ) -> Stored:
+        """Keep a chain of blocks: reserve, copy, seal. pages: one buffer or CPU tensor a key."""
+        if len(keys) != len(pages):
+            raise ValueError(f"pages has {len(pages)} entries for {len(keys)} keys; use one each")
+        stored = existing = 0
+        step = max(1, BATCH_BYTES // self.spaces[space].page_bytes)
+        for begin in range(0, len(keys), step):
+            some = keys[begin : begin + step]
+            ticket = self.store_prepare(some, parent=parent, space=space)
+            parent = some[-1]
+            existing += ticket.existing
+            if not ticket.granted:
+                continue
+            sources = [pages[begin + number] for number in ticket.granted]
+            outcome = StoreOutcome.ABANDONED
+            try:
+                if self.copy_in(ticket.pages(), sources):
+                    outcome = StoreOutcome.SEALED
+            finally:
+                sealed = self.finish_store(ticket, outcome)
+            stored += sealed
+        return Stored(stored, existing, len(keys) - stored - existing)
+
+    def load(
+        self, keys: Sequence[bytes], pages: Sequence[Any], *, wait_s: float = 0.0, space: int = 0
+    ) -> int:
+        """Fill the buffers of the longest leading run; returns its length in blocks, 0 on a miss.
+        Buffers behind it may have been written to and are worth nothing."""
+        if len(pages) < len(keys):
+            raise ValueError(f"pages has {len(pages)} entries for {len(keys)} keys; use one each")
+        load = self.load_prepare(keys, wait_s=wait_s).wait(wait_s + self._link.deadline_s)
+        if not load.blocks:
+            return 0
+        row, done = load.pages(space), 0
+        step = max(1, BATCH_BYTES // row.page_bytes)
+        try:
+            while done < load.blocks:
+                some = row.part(done, step)
+                if not self.copy_out(some, pages[done : done + len(some.offsets)]):
+                    break
+                done += len(some.offsets)
+        finally:
+            outcome = LoadOutcome.LOADED if done else LoadOutcome.FAILED
+            self.finish_load(load, outcome, blocks=done)
+        return done
+
+
+def _held(buffers: Sequence[Any], pages: Pages, *, writable: bool) -> list[Held]:
+    if len(buffers) != len(pages.offsets):
+        raise ValueError(f"buffers has {len(buffers)} entries for {len(pages.offsets)} pages")
+    return [
+        hold(page, pages.page_bytes, name=f"pages[{number}]", writable=writable)
+        for number, page in enumerate(buffers)
+    ]
+
+
+def _checked(keys: Sequence[bytes]) -> tuple[bytes, ...]:
+    if len(keys) > KEYS_MAX:
+        raise ValueError(f"keys has {len(keys)} entries; one call takes up to {KEYS_MAX}")
+    keys = tuple(keys)
+    if len(b"".join(keys)) != DIGEST_BYTES * len(keys):
+        wrong = next((k for k in keys if len(k) != DIGEST_BYTES), keys[0])
+        raise ValueError(f"keys holds {wrong!r} of {len(wrong)} bytes; use {DIGEST_BYTES} bytes")
+    return keys
+
+
+def _check_space(space: SpaceSpec) -> None:
+    if len(space.fingerprint) != DIGEST_BYTES:
+        size = len(space.fingerprint)
+        raise ValueError(f"fingerprint has {size} bytes; use {DIGEST_BYTES}")
+    if space.page_bytes < 1 or space.block_tokens < 1:
+        raise ValueError(
+            f"page_bytes is {space.page_bytes} and block_tokens {space.block_tokens}; "
+            "use 1 or more of each"
+        )

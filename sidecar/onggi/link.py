@@ -1,0 +1,179 @@
+"""The link to the agent that outlives any one connection: attach, ask, and get over trouble.
+
+Everything that can go wrong with an agent ends here, as None: the caller answers MISS. A forked
+child gets a link of its own under the same name, since the process id is looked at on each use.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from onggi.channel import Call, ChannelClosed
+from onggi.clock import Clock
+from onggi.patience import Patience
+from onggi.session import AttachFailed, Session, attach
+from onggi_core.wire.cut import Frame
+from onggi_core.wire.frame import FATAL, Status, WireError
+from onggi_core.wire.replies import Reply, decode_reply
+from onggi_core.wire.requests import Hello, Request, SpaceSpec
+
+_TRY_LATER: Final = frozenset({Status.STOPPING, Status.TOO_MANY})
+"""Refusals that say something about the agent's state and not about the request."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request under way. sent_s: when it was sent, from which leases are counted."""
+
+    session: Session
+    call: Call
+    sent_s: float
+
+
+class Link:
+    """Thread-safe. `ask` and its kin never raise because of an agent."""
+
+    def __init__(
+        self,
+        socket_path: str,
+        spaces: tuple[SpaceSpec, ...],
+        engine: str,
+        deadline_s: float,
+        log: logging.Logger,
+        clock: Clock,
+    ) -> None:
+        self.deadline_s = deadline_s
+        self.now_s = clock
+        self._socket_path = socket_path
+        self._spaces = spaces
+        self._engine = engine
+        self._log = log
+        self._closed = False
+        self._session: Session | None = None
+        self._begin_in_this_process()
+
+    def _begin_in_this_process(self) -> None:
+        if self._session is not None:  # a fork: what we hold is the parent's
+            self._session.channel.let_go()
+            self._session = None
+        self._pid = os.getpid()
+        self._attaching = threading.Lock()
+        self._patience = Patience(self._log, f"agent at {self._socket_path}", self.now_s)
+        self._refusals: set[str] = set()
+
+    def session(self) -> Session | None:
+        """The session to use now, attaching if it is time to; None: go on without."""
+        if self._pid != os.getpid():
+            self._begin_in_this_process()
+        if not self._patience.may_try():
+            return None
+        session = self._session
+        if session is not None and not session.channel.closed:
+            return session
+        if self._closed or not self._attaching.acquire(blocking=False):
+            return None  # closed, or another thread attaches: that one's caller pays, we miss
+        try:
+            hello = Hello(self._pid, self._engine, self._spaces)
+            self._session = attach(self._socket_path, hello, self.now_s)
+        except AttachFailed as failed:
+            self._session = None
+            self._patience.failed(str(failed))
+            return None
+        finally:
+            self._attaching.release()
+        self._patience.went_well()
+        return self._session
+
+    @property
+    def current(self) -> Session | None:
+        """The session as it is, without attaching."""
+        return self._session if self._pid == os.getpid() else None
+
+    def begin(self, request: Request) -> Asked | None:
+        """Send a request and do not wait."""
+        session = self.session()
+        if session is None:
+            return None
+        sent_s = self.now_s()
+        try:
+            call = session.channel.start(request.op, request.encode(), sent_s + self.deadline_s)
+        except ChannelClosed as error:
+            self.lost(session, str(error))
+            return None
+        return Asked(session, call, sent_s)
+
+    def end(
+        self, asked: Asked, what: str, on_late: Callable[[Frame], None] | None = None
+    ) -> Reply | None:
+        """Wait for the reply, within this link's deadline. on_late: gets a reply that comes after
+        all, to give back what it brings."""
+        channel = asked.session.channel
+        try:
+            answer = channel.wait(asked.call, asked.sent_s + self.deadline_s)
+        except ChannelClosed as error:
+            self.lost(asked.session, str(error))
+            return None
+        if answer is None:
+            channel.give_up(asked.call, on_late)
+            self.late(asked.session, what)
+            return None
+        return self.understand(asked.session, answer)
+
+    def tell(self, session: Session, request: Request) -> None:
+        """Send a request whose reply nobody needs. Nothing happens on another session than the
+        current one: the agent dropped what belonged to it when it ended."""
+        if session is not self.current or session.channel.closed:
+            return
+        try:
+            deadline_s = self.now_s() + self.deadline_s
+            call = session.channel.start(request.op, request.encode(), deadline_s)
+            session.channel.give_up(call)
+            session.channel.drain()
+        except ChannelClosed as error:
+            self.lost(session, str(error))
+
+    def understand(self, session: Session, answer: Frame) -> Reply | None:
+        """The reply in a frame; a refusal is None, said once for each sentence."""
+        if answer.status == Status.OK:
+            try:
+                reply = decode_reply(answer.op, answer.payload)
+            except WireError as error:
+                session.channel.close(error.sentence)
+                self.lost(session, f"nonsense from the agent: {error.sentence}")
+                return None
+            self._patience.went_well()
+            return reply
+        said = answer.payload.decode("utf-8", "replace")
+        if answer.status in _TRY_LATER or answer.status in FATAL:
+            self._patience.failed(said)
+        elif said not in self._refusals and len(self._refusals) < REFUSALS_SAID_MAX:
+            self._refusals.add(said)
+            self._log.warning("onggi: the agent refused a request: %s", said)
+        return None
+
+    def late(self, session: Session, what: str) -> None:
+        why = f"no answer to {what} within {self.deadline_s * 1000:.0f} ms"
+        if self._patience.was_late(why):
+            session.channel.close(why)
+
+    def lost(self, session: Session, why: str) -> None:
+        """The connection is gone. Counted once, by the first caller that notices."""
+        if session is self._session:
+            self._session = None
+            self._patience.failed(f"connection lost: {why}")
+
+    def close(self) -> None:
+        """End the session; calls answer MISS from now on."""
+        self._closed = True
+        session, self._session = self.current, None
+        if session is not None:
+            session.channel.close("closed by the client")
+
+
+REFUSALS_SAID_MAX: Final = 32
+"""Different sentences logged over a process's life; a peer that makes up new ones cannot flood."""

@@ -1,0 +1,75 @@
+"""A load on its way: the agent brings the blocks into host memory and pins them meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from onggi.channel import ChannelClosed
+from onggi.link import Asked, Link
+from onggi.outcomes import NO_LOAD, Load
+from onggi_core.wire.cut import Frame
+from onggi_core.wire.requests import LoadOutcome
+
+
+class PendingLoad:
+    """Answered at most once. Ask with poll() or wait(); what is not wanted any more, cancel()."""
+
+    def __init__(
+        self,
+        link: Link,
+        asked: Asked | None,
+        due_s: float,
+        read: Callable[[Asked, Frame], Load],
+        finish: Callable[[Load, LoadOutcome], None],
+    ) -> None:
+        """asked None: a miss from the start. due_s: when even a slow promotion should be over."""
+        self._link = link
+        self._asked = asked
+        self._due_s = due_s
+        self._read = read
+        self._finish = finish
+        self._load: Load | None = NO_LOAD if asked is None else None
+
+    def poll(self) -> Load | None:
+        """The load once it is answered (of 0 blocks: a miss), None before. Never blocks."""
+        return self._await(0.0)
+
+    def wait(self, timeout_s: float) -> Load:
+        """The load. A miss if there is no answer in time; a pin that comes later is given back."""
+        load = self._await(self._link.now_s() + timeout_s)
+        if load is None:
+            self.cancel()
+            return NO_LOAD
+        return load
+
+    def cancel(self) -> None:
+        """Give back the pin, whether it is here or still to come."""
+        load, asked = self._load, self._asked
+        self._load = NO_LOAD
+        if load is None and asked is not None:
+            asked.session.channel.give_up(asked.call, self._give_back)
+        elif load is not None:
+            self._finish(load, LoadOutcome.UNUSED)
+
+    def _await(self, deadline_s: float) -> Load | None:
+        asked = self._asked
+        if self._load is not None or asked is None:
+            return self._load
+        channel = asked.session.channel
+        try:
+            answer = channel.wait(asked.call, min(deadline_s, self._due_s))
+        except ChannelClosed as error:
+            self._link.lost(asked.session, str(error))
+            self._load = NO_LOAD
+            return NO_LOAD
+        if answer is not None:
+            self._load = self._read(asked, answer)
+        elif self._link.now_s() >= self._due_s:
+            self._load = NO_LOAD
+            channel.give_up(asked.call, self._give_back)
+            self._link.late(asked.session, "LOAD_PREPARE")
+        return self._load
+
+    def _give_back(self, answer: Frame) -> None:
+        if self._asked is not None:
+            self._finish(self._read(self._asked, answer), LoadOutcome.UNUSED)

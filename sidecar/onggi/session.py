@@ -1,0 +1,98 @@
+"""Attaching: connect, say what we store, map the arena, check that it is the one announced."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import socket
+from dataclasses import dataclass
+from typing import Final
+
+from onggi.arena import Arena, ArenaRefused
+from onggi.channel import Channel, ChannelClosed
+from onggi.clock import Clock
+from onggi_core.wire.frame import Op, Status, WireError
+from onggi_core.wire.replies import Welcome, decode_reply
+from onggi_core.wire.requests import Hello
+
+ATTACH_DEADLINE_S: Final = 0.25
+"""For connecting, HELLO and mapping. Longer than a call's: it happens once, and an agent that has
+just started answers its first clients while it touches memory."""
+
+LEASE_USED: Final = 0.75
+"""Part of a lease in which pages are touched. The rest is for a process that is held up between
+looking at the clock and copying its last byte."""
+
+_numbers = itertools.count(1)
+
+
+class AttachFailed(Exception):
+    """No session came about; the message is a sentence that says why."""
+
+
+@dataclass(frozen=True)
+class Session:
+    """One attachment. number: unique in this process, so that a ticket of another session is told
+    from one of this."""
+
+    number: int
+    channel: Channel
+    welcome: Welcome
+    arena: Arena
+
+    @property
+    def lease_s(self) -> float:
+        """How long after a request was sent the pages it names may be touched."""
+        return self.welcome.lease_ms / 1000.0 * LEASE_USED
+
+
+def attach(socket_path: str, hello: Hello, clock: Clock) -> Session:
+    """A session with the agent behind `socket_path`. Raises AttachFailed."""
+    deadline_s = clock() + ATTACH_DEADLINE_S
+    channel = _connect(socket_path, clock)
+    try:
+        welcome = _greet(channel, hello, deadline_s)
+        path = os.path.join(os.path.dirname(socket_path), os.path.basename(welcome.arena))
+        arena = Arena(
+            path,
+            epoch=welcome.epoch,
+            file_bytes=welcome.arena_bytes,
+            data_offset=welcome.data_offset,
+            extent_bytes=welcome.extent_bytes,
+        )
+    except (ArenaRefused, ChannelClosed, OSError) as error:
+        channel.close("attaching failed")
+        raise AttachFailed(str(error)) from error
+    except AttachFailed:
+        channel.close("attaching failed")
+        raise
+    return Session(next(_numbers), channel, welcome, arena)
+
+
+def _connect(socket_path: str, clock: Clock) -> Channel:
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)  # close-on-exec, as Python's all are
+    sock.settimeout(ATTACH_DEADLINE_S)
+    try:
+        sock.connect(socket_path)
+    except OSError as error:
+        sock.close()
+        why = error.strerror or str(error)
+        raise AttachFailed(f"no agent at {socket_path}: {why}") from error
+    return Channel(sock, clock=clock)
+
+
+def _greet(channel: Channel, hello: Hello, deadline_s: float) -> Welcome:
+    call = channel.start(Op.HELLO, hello.encode(), deadline_s)
+    answer = channel.wait(call, deadline_s)
+    if answer is None:
+        raise AttachFailed(f"the agent did not answer HELLO within {ATTACH_DEADLINE_S} s")
+    if answer.status != Status.OK:
+        said = answer.payload.decode("utf-8", "replace")
+        raise AttachFailed(f"the agent refused HELLO: {said}")
+    try:
+        welcome = decode_reply(answer.op, answer.payload)
+    except WireError as error:
+        raise AttachFailed(f"HELLO was answered with nonsense: {error.sentence}") from error
+    if not isinstance(welcome, Welcome):
+        raise AttachFailed(f"HELLO was answered with operation {answer.op}")
+    return welcome
