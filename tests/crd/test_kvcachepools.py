@@ -1,0 +1,186 @@
+# ruff: noqa: E501 - a case a line, so that the table reads as one
+"""KVCachePool against a real API server: every default, and every rule by the message it gives.
+
+A valid object, one thing changed, and the sentence that whoever typed it reads.
+"""
+
+import copy
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.cluster
+
+POOLS = "/apis/onggi.dev/v1alpha1/namespaces/team-a/kvcachepools"
+NUMBERS = itertools.count()
+
+
+def pool(**spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "onggi.dev/v1alpha1",
+        "kind": "KVCachePool",
+        "metadata": {"name": f"pool-{next(NUMBERS)}"},
+        "spec": spec,
+    }
+
+
+def memory(**settings: Any) -> dict[str, Any]:
+    return {"type": "Memory", "memory": settings}
+
+
+def disk(**settings: Any) -> dict[str, Any]:
+    return {"type": "LocalDisk", "localDisk": settings}
+
+
+def created(server: Any, body: dict[str, Any]) -> dict[str, Any]:
+    answer: dict[str, Any] = server.request("POST", POOLS, body)
+    return answer
+
+
+def test_an_empty_spec_becomes_a_working_pool(server: Any) -> None:
+    assert created(server, pool())["spec"] == {
+        "mode": "Active",
+        "engine": {"kind": "vllm"},
+        "tiers": [{"type": "Memory", "memory": {"max": "1Gi"}}],
+        "injection": {
+            "enabled": True,
+            "resources": {"cpuRequest": "100m", "cpuLimit": "1", "memoryOverhead": "192Mi"},
+        },
+    }
+
+
+def test_a_pool_nobody_has_looked_at_says_so(server: Any) -> None:
+    conditions = created(server, pool())["status"]["conditions"]
+    assert {c["type"]: (c["status"], c["reason"]) for c in conditions} == dict.fromkeys(
+        ("Accepted", "Injected", "Ready", "Uniform"), ("Unknown", "Pending")
+    )
+
+
+def test_a_disk_is_in_the_pod_unless_said_otherwise(server: Any) -> None:
+    tiers = created(server, pool(tiers=[memory(), disk(max="4Gi")]))["spec"]["tiers"]
+    assert tiers[1] == {"type": "LocalDisk", "localDisk": {"max": "4Gi", "medium": "EmptyDir"}}
+
+
+@pytest.mark.parametrize(
+    "tiers",
+    [
+        [memory(max=17179869184)],
+        [memory(max="16Gi")],
+        [memory(max="1.5Gi")],
+        [memory(min="64Mi", max="64Mi")],
+        [memory(max="16G"), disk(max=2**40, medium="HostPath", path="/var/lib/onggi")],
+    ],
+)
+def test_sizes_may_be_quantities_or_plain_numbers(server: Any, tiers: list[Any]) -> None:
+    created(server, pool(tiers=tiers))
+
+
+TIER = "spec.tiers[0]"
+MEMORY_MAX = "spec.tiers[0].memory.max"
+DISK = "spec.tiers[1].localDisk"
+SECOND = "spec.tiers[1]"
+QUANTITY = "must be a Kubernetes quantity such as 512Mi, 4Gi or 4G (not 4GB)"
+ABSOLUTE = "must be an absolute path without a trailing slash, such as /var/lib/onggi"
+
+
+def on_host(path: str) -> list[dict[str, Any]]:
+    return [memory(), disk(max="1Gi", medium="HostPath", path=path)]
+
+
+@pytest.mark.parametrize(
+    ("spec", "path", "message"),
+    [
+        ({"mode": "active"}, "spec.mode", 'supported values: "Active", "Observe", "Paused"'),
+        ({"engine": {"kind": "tgi"}}, "spec.engine.kind", 'supported values: "vllm"'),
+        ({"engine": {"container": "A_b"}}, "spec.engine.container", "should match"),
+        ({"tiers": []}, "spec.tiers", "at least 1 items"),
+        ({"tiers": [disk(max="1Gi")]}, "spec.tiers", "the first tier must be of type Memory: blocks of every other tier are read back through it"),
+        ({"tiers": [memory(), memory()]}, SECOND, "Duplicate value"),
+        ({"tiers": [{"type": "Memory"}]}, TIER, "a tier of type Memory has its settings in memory, and no other tier has that field"),
+        ({"tiers": [memory(), {"type": "LocalDisk", "memory": {}, "localDisk": {"max": "1Gi"}}]}, SECOND, "a tier of type Memory has its settings in memory"),
+        ({"tiers": [memory(), {"type": "LocalDisk"}]}, SECOND, "a tier of type LocalDisk has its settings in localDisk, and no other tier has that field"),
+        *(({"tiers": [memory(max=size)]}, MEMORY_MAX, QUANTITY) for size in ("16GB", "16gb", "lots", "", "1 Gi")),
+        *(({"tiers": [memory(max=size)]}, MEMORY_MAX, "must be at least 64Mi, the unit in which the arena is given out") for size in (-1, "-1", 0, "0", "63Mi")),
+        ({"tiers": [memory(max=1.5)]}, MEMORY_MAX, "must be of type integer"),
+        ({"tiers": [memory(min="2Gi", max="1Gi")]}, "spec.tiers[0].memory", "min must not be more than max"),
+        ({"tiers": [memory(min="2Gi")]}, "spec.tiers[0].memory", "min must not be more than max"),
+        ({"tiers": [memory(min="1GB")]}, "spec.tiers[0].memory.min", QUANTITY),
+        ({"tiers": [memory(min="1Mi")]}, "spec.tiers[0].memory.min", "must be at least 64Mi"),
+        ({"tiers": [memory(), disk()]}, f"{DISK}.max", "Required value"),
+        ({"tiers": [memory(), disk(max="20GB")]}, f"{DISK}.max", "must be a Kubernetes quantity such as 20Gi or 20G (not 20GB)"),
+        ({"tiers": [memory(), disk(max=0)]}, f"{DISK}.max", "must be at least 64Mi; for no disk leave the tier out"),
+        ({"tiers": [memory(), disk(max="1Gi", medium="hostPath")]}, f"{DISK}.medium", 'supported values: "EmptyDir", "HostPath"'),
+        ({"tiers": [memory(), disk(max="1Gi", medium="HostPath")]}, DISK, "medium HostPath needs path, the folder on the node, such as /var/lib/onggi"),
+        ({"tiers": [memory(), disk(max="1Gi", path="/var/lib/onggi")]}, DISK, "path is only used with medium HostPath; leave it out or set medium to HostPath"),
+        *(({"tiers": on_host(path)}, f"{DISK}.path", ABSOLUTE) for path in ("var/lib", "/var/lib/", "/var//lib")),
+        *(({"tiers": on_host(path)}, f"{DISK}.path", "must not contain . or .. parts") for path in ("/var/../etc", "/var/./x")),
+        *(({"tiers": on_host(path)}, f"{DISK}.path", "must not be in a folder of the node's system; use one of its own, such as /var/lib/onggi") for path in ("/etc", "/var/lib/kubelet/pods")),
+        ({"injection": {"enabled": "yes"}}, "spec.injection.enabled", "must be of type boolean"),
+        ({"injection": {"resources": {"cpuRequest": "0"}}}, "spec.injection.resources.cpuRequest", "must be a number of cores above 0, such as 100m or 1"),
+        ({"injection": {"resources": {"cpuLimit": "two"}}}, "spec.injection.resources.cpuLimit", "must be a number of cores above 0, such as 500m or 2"),
+        ({"injection": {"resources": {"cpuRequest": 2}}}, "spec.injection.resources", "cpuRequest must not be more than cpuLimit"),
+        ({"injection": {"resources": {"memoryOverhead": "64Mi"}}}, "spec.injection.resources.memoryOverhead", "must be a Kubernetes quantity of at least 128Mi, what an agent needs beside its arena"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_told_by_its_path_and_in_words(
+    server: Any, refused: type[Exception], spec: dict[str, Any], path: str, message: str
+) -> None:
+    with pytest.raises(refused) as answer:
+        created(server, pool(**copy.deepcopy(spec)))
+    text = str(answer.value)
+    assert f"{path}: " in text
+    assert message in text
+
+
+def test_every_rule_of_the_schema_has_a_case_here(crd: dict[str, Any]) -> None:
+    messages = set(_messages(crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]))
+    text = Path(__file__).read_text()
+    assert messages
+    assert [message for message in sorted(messages) if message not in text] == []
+
+
+def _messages(schema: Any) -> Any:
+    if isinstance(schema, dict):
+        for rule in schema.get("x-kubernetes-validations", []):
+            if isinstance(rule, dict):
+                yield rule["message"]
+        for value in schema.values():
+            yield from _messages(value)
+    elif isinstance(schema, list):
+        for value in schema:
+            yield from _messages(value)
+
+
+def test_every_field_is_described(crd: dict[str, Any]) -> None:
+    schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    assert list(_undescribed(schema["properties"]["spec"], "spec")) == []
+
+
+def _undescribed(schema: dict[str, Any], path: str) -> Any:
+    if "description" not in schema and not path.endswith("[]"):
+        yield path
+    for name, child in schema.get("properties", {}).items():
+        yield from _undescribed(child, f"{path}.{name}")
+    if "items" in schema:
+        yield from _undescribed(schema["items"], f"{path}[]")
+
+
+def test_status_is_written_apart_from_spec_and_the_table_shows_it(server: Any) -> None:
+    name = created(server, pool())["metadata"]["name"]
+    display = {
+        "ready": "1/2", "injected": "2/3", "host": "1Gi/2Gi", "disk": "-",
+        "hit": "50%", "saved": "1.2k", "reason": "PodsSkipped",
+    }  # fmt: skip
+    patch = {"status": {"display": display, "tokensSaved": 1200}, "spec": {"mode": "Paused"}}
+    kind = "application/merge-patch+json"
+    answer = server.request("PATCH", f"{POOLS}/{name}/status", patch, kind=kind)
+    assert answer["spec"]["mode"] == "Active"
+    assert answer["status"]["tokensSaved"] == 1200
+    table = server.table(f"{POOLS}/{name}")
+    assert table[:-1] == [
+        ("Name", name), ("Mode", "Active"), ("Ready", "1/2"), ("Injected", "2/3"),
+        ("Host", "1Gi/2Gi"), ("Disk", "-"), ("Hit", "50%"), ("Saved", "1.2k"),
+        ("Reason", "PodsSkipped"),
+    ]  # fmt: skip
