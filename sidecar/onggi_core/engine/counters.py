@@ -1,0 +1,38 @@
+"""What the engine counts. Plain numbers that only grow, since the start of this life."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class Counters:
+    lookup_requests: int = 0
+    """LOAD_PREPARE requests: an engine asked what it may load for one prompt."""
+    lookup_blocks: int = 0
+    hit_host_blocks: int = 0
+    """Blocks that an engine loaded and uses, found in the host tier."""
+    hit_disk_blocks: int = 0
+    """The same, read from disk for it."""
+    miss_blocks: int = 0
+    """Blocks asked for and not offered."""
+    tokens_saved: int = 0
+    """Tokens in the blocks an engine loaded and uses: what it did not compute."""
+    stored_blocks: int = 0
+    stored_bytes: int = 0
+    loaded_bytes: int = 0
+    refused_blocks: int = 0
+    """Blocks a store found no room for."""
+    written_bytes: int = 0
+    read_bytes: int = 0
+    prefetched_blocks: int = 0
+    evicted_host_blocks: int = 0
+    evicted_disk_blocks: int = 0
+    unwritten_blocks: int = 0
+    """Evicted from the host tier before they had reached the disk tier."""
+    errors: dict[str, int] = field(default_factory=dict)
+    """Faults by kind, from a fixed set of kinds: see `fault`."""
+
+    def fault(self, kind: str) -> None:
+        """kind: corrupt, read_fault, write_fault, no_space, lease_ended, late_load."""
+        self.errors[kind] = self.errors.get(kind, 0) + 1

@@ -1,0 +1,164 @@
+"""`Engine.step`: which event wakes what."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from onggi_core.engine import adoption, loads, lookup, promotion, sessions, stores, writeback
+from onggi_core.engine.actions import Action, Answer, Refuse
+from onggi_core.engine.events import (
+    Adopted,
+    Asked,
+    Event,
+    ExtentTouched,
+    ModeSet,
+    ReadEnded,
+    SessionClosed,
+    SessionOpened,
+    Stopping,
+    Tick,
+    WriteEnded,
+)
+from onggi_core.engine.session import TICKETS_MAX, Session
+from onggi_core.engine.state import Facts, State
+from onggi_core.engine.stats import snapshot
+from onggi_core.errors import BadRequest
+from onggi_core.wire.frame import Op, Status
+from onggi_core.wire.replies import LoadCompleted, Mode, Reply, StatsReply
+from onggi_core.wire.requests import (
+    Hello,
+    LoadComplete,
+    LoadPrepare,
+    Lookup,
+    Prefetch,
+    StatsRequest,
+    StoreComplete,
+    StorePrepare,
+)
+
+REST_S: Final = 10.0
+"""How long a disk segment that found no space is left alone before it is tried again."""
+
+
+class Engine:
+    """One agent's decisions. Not thread-safe: one loop steps it, and every step is quick."""
+
+    def __init__(self, facts: Facts, mode: Mode = Mode.ACTIVE) -> None:
+        self._state = State(facts, mode)
+        self._rested_s = 0.0
+
+    def step(self, event: Event, now_s: float) -> list[Action]:
+        """What to do about `event`, in order. now_s: any clock that never goes back.
+
+        Raises IllegalMove if the shell's events contradict each other (a job that ends twice).
+        """
+        state = self._state
+        state.actions = []
+        match event:
+            case Asked():
+                self._asked(event, now_s)
+            case SessionOpened():
+                state.sessions[event.session] = Session(event.session)
+            case SessionClosed():
+                sessions.gone(state, state.sessions[event.session], now_s)
+            case WriteEnded():
+                writeback.ended(state, event)
+            case ReadEnded():
+                promotion.ended(state, event, now_s)
+            case ExtentTouched():
+                state.host.slab.add_region(event.number)
+                state.extents_ready += 1
+            case Adopted():
+                adoption.adopt(state, event)
+            case ModeSet():
+                state.mode = event.mode
+            case Tick():
+                self._tick(now_s)
+            case Stopping():
+                state.stopping = True
+                for load in tuple(state.waiting_loads):
+                    loads.time_over(state, load, now_s)
+        return state.actions
+
+    def stats(self) -> dict[str, Any]:
+        """Figures of this moment: sizes and uses in bytes, counters since the start of this life.
+        The same object STATS answers with, documented in docs/protocol.md."""
+        return snapshot(self._state)
+
+    def _asked(self, asked: Asked, now_s: float) -> None:
+        state = self._state
+        session = state.sessions[asked.session]
+        op = asked.request.op
+        if not session.spaces and not isinstance(asked.request, Hello):
+            self._refuse(asked, Status.HELLO_FIRST, f"{op.name} came before HELLO")
+            return
+        try:
+            reply = self._reply(session, asked, now_s)
+        except BadRequest as error:
+            self._refuse(asked, Status.BAD_REQUEST, str(error))
+            return
+        if reply is not None:
+            state.actions.append(Answer(asked.session, asked.request_id, op, reply))
+
+    def _reply(self, session: Session, asked: Asked, now_s: float) -> Reply | None:
+        """The answer, or None where it was given or refused already, or comes later."""
+        state = self._state
+        match asked.request:
+            case Lookup(keys):
+                return lookup.look(state, session, keys)
+            case Prefetch(keys):
+                return lookup.prefetch(state, session, keys)
+            case StorePrepare():
+                if self._too_many(session, asked):
+                    return None
+                if asked.request.space >= len(session.spaces):
+                    right = f"this session has {len(session.spaces)} spaces, from 0"
+                    raise BadRequest("space", asked.request.space, right)
+                return stores.prepare(state, session, asked.request, now_s)
+            case StoreComplete(ticket, outcome):
+                if ticket not in session.stores:
+                    self._refuse(asked, Status.UNKNOWN_TICKET, f"no store {ticket} is open")
+                    return None
+                return stores.complete(state, session, state.stores[ticket], outcome, now_s)
+            case LoadPrepare():
+                if not self._too_many(session, asked):
+                    loads.prepare(state, session, asked.request_id, asked.request, now_s)
+                return None
+            case LoadComplete(ticket):
+                if ticket not in session.loads or state.loads[ticket] in state.waiting_loads:
+                    self._refuse(asked, Status.UNKNOWN_TICKET, f"no load {ticket} is open")
+                    return None
+                loads.complete(state, session, state.loads[ticket], asked.request)
+                return LoadCompleted()
+            case StatsRequest():
+                return StatsReply(self.stats())
+            case Hello():
+                return sessions.hello(state, session, asked.request)
+
+    def _too_many(self, session: Session, asked: Asked) -> bool:
+        if session.tickets < TICKETS_MAX:
+            return False
+        self._refuse(
+            asked, Status.TOO_MANY, f"{session.tickets} tickets are open; complete some first"
+        )
+        return True
+
+    def _refuse(self, asked: Asked, status: Status, sentence: str) -> None:
+        op: Op = asked.request.op
+        self._state.actions.append(Refuse(asked.session, asked.request_id, op, status, sentence))
+
+    def _tick(self, now_s: float) -> None:
+        state = self._state
+        for load in [load for load in state.waiting_loads if load.deadline_s <= now_s]:
+            loads.time_over(state, load, now_s)
+        for store in [s for s in state.stores.values() if not s.lapsed and s.deadline_s <= now_s]:
+            stores.lapse(state, store, now_s)
+        for load in [x for x in state.loads.values() if x.deadline_s <= now_s]:
+            state.counters.fault("lease_ended")
+            loads.release(state, state.sessions[load.session], load)
+        if now_s - self._rested_s >= REST_S:
+            self._rested_s = now_s
+            for region in state.resting_regions:
+                state.disk.slab.restore(region)
+            state.resting_regions.clear()
+            writeback.pump(state)

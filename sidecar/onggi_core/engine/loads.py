@@ -1,0 +1,173 @@
+"""Host tier to client: the longest run that is here or arrives in time, pinned while it is read."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from onggi_core.engine import promotion
+from onggi_core.engine.actions import Answer
+from onggi_core.engine.session import Load, Session
+from onggi_core.engine.space import Space
+from onggi_core.engine.state import LEASE_S, State
+from onggi_core.page import Page
+from onggi_core.wire.frame import OFFSETS_MAX, Op
+from onggi_core.wire.replies import LoadPrepared, Mode
+from onggi_core.wire.requests import LoadComplete, LoadOutcome, LoadPrepare
+
+WAIT_MAX_S: Final = 30.0
+"""The longest a load may wait for disk; a client that asks for more gets this."""
+WAITING_MAX: Final = 1024
+"""Loads waiting at once; past it a load gets what is here now."""
+
+
+def prepare(
+    state: State, session: Session, request_id: int, asked: LoadPrepare, now_s: float
+) -> None:
+    """Pins what is here, starts to bring in the rest, and answers when all of it has arrived or
+    the wait is over. The answer may come in a later step."""
+    load = Load(state.serial(), session.number, request_id, session.spaces)
+    load.asked = len(asked.keys)
+    load.deadline_s = now_s + min(asked.wait_ms / 1000, WAIT_MAX_S)
+    state.counters.lookup_requests += 1
+    state.counters.lookup_blocks += load.asked
+    if state.mode is not Mode.PAUSED and not state.stopping:
+        _gather(state, load, asked)
+    session.loads.add(load.ticket)
+    state.loads[load.ticket] = load
+    if load.unready:
+        state.waiting_loads[load] = None
+    else:
+        _answer(state, load, now_s)
+
+
+def _gather(state: State, load: Load, asked: LoadPrepare) -> None:
+    may_wait = asked.wait_ms > 0 and len(state.waiting_loads) < WAITING_MAX
+    use = state.use()
+    for key in asked.keys[: OFFSETS_MAX // len(load.spaces)]:
+        row: list[Page] = []
+        for space in load.spaces:
+            page = _page(state, space, key, may_wait=may_wait)
+            if page is None or page in load.pinned or page in load.unready:
+                break  # not here; or the key came twice, and no chain holds a block twice
+            row.append(page)
+            space.ranking(state.host.name).touch(key, use)
+            if page.readable:
+                _pin(state, load, space, page)
+            else:
+                load.unready[page] = len(load.rows)
+                state.waiting.setdefault(page, []).append(load)
+        if len(row) < len(load.spaces):
+            _release_pages(state, load, [row])
+            break
+        load.rows.append(row)
+
+
+def _page(state: State, space: Space, key: bytes, *, may_wait: bool) -> Page | None:
+    block = space.blocks.get(key)
+    if block is None:
+        return None
+    if block.host is not None:
+        if block.host.readable or (may_wait and block.host.arriving):
+            return block.host
+        return None
+    return promotion.begin(state, space, block, promotion.Urgency.LOAD) if may_wait else None
+
+
+def arrived(state: State, page: Page, now_s: float) -> None:
+    """A page is readable now: the loads that waited for it pin it."""
+    for load in state.waiting.pop(page, ()):
+        row = load.unready.pop(page)
+        space = load.spaces[load.rows[row].index(page)]
+        _pin(state, load, space, page)
+        if not load.unready:
+            _answer(state, load, now_s)
+
+
+def failed(state: State, page: Page, now_s: float) -> None:
+    """A page will not arrive: the loads that waited for it end before its block."""
+    for load in state.waiting.pop(page, ()):
+        _cut(state, load, load.unready[page])
+        if not load.unready:
+            _answer(state, load, now_s)
+
+
+def time_over(state: State, load: Load, now_s: float) -> None:
+    """The wait is over: the load gets the run before the first block that has not arrived."""
+    state.counters.fault("late_load")
+    _cut(state, load, min(load.unready.values()))
+    _answer(state, load, now_s)
+
+
+def complete(state: State, session: Session, load: Load, done: LoadComplete) -> None:
+    """The client is done with the pages; what it loaded and uses counts as hits."""
+    if done.outcome is LoadOutcome.LOADED:
+        used = load.rows[: done.blocks]
+        from_disk = 0
+        for row in used:
+            from_disk += any(page.unread for page in row)
+            for page in row:
+                page.unread = False
+        state.counters.hit_disk_blocks += from_disk
+        state.counters.hit_host_blocks += len(used) - from_disk
+        state.counters.tokens_saved += len(used) * load.spaces[0].spec.block_tokens
+        page_bytes = sum(space.spec.page_bytes for space in load.spaces)
+        state.counters.loaded_bytes += len(used) * page_bytes
+    release(state, session, load)
+
+
+def release(state: State, session: Session, load: Load) -> None:
+    """Unpins everything and forgets the ticket. Safe at any time in the load's life."""
+    _cut(state, load, 0)
+    state.waiting_loads.pop(load, None)
+    state.loads.pop(load.ticket, None)
+    session.loads.discard(load.ticket)
+
+
+def _answer(state: State, load: Load, now_s: float) -> None:
+    state.waiting_loads.pop(load, None)
+    session = state.sessions[load.session]
+    state.counters.miss_blocks += load.asked - len(load.rows)
+    load.from_disk = sum(any(page.unread for page in row) for row in load.rows)
+    offsets = tuple(
+        tuple(state.arena_offset(row[number]) for row in load.rows)
+        for number in range(len(load.spaces))
+    )
+    ticket = load.ticket if load.rows else 0
+    reply = LoadPrepared(ticket, load.from_disk, offsets)
+    state.actions.append(Answer(load.session, load.request_id, Op.LOAD_PREPARE, reply))
+    load.deadline_s = now_s + LEASE_S
+    if load.rows:
+        state.loads.move_to_end(load.ticket)
+    else:
+        release(state, session, load)
+
+
+def _pin(state: State, load: Load, space: Space, page: Page) -> None:
+    state.host.pin(space, page)
+    load.pinned.add(page)
+
+
+def _cut(state: State, load: Load, rows: int) -> None:
+    """Keeps the first `rows` blocks and lets go of the others."""
+    gone = load.rows[rows:]
+    del load.rows[rows:]
+    _release_pages(state, load, gone)
+
+
+def _release_pages(state: State, load: Load, rows: list[list[Page]]) -> None:
+    for row in rows:
+        for space, page in zip(load.spaces, row, strict=False):
+            if page in load.pinned:
+                load.pinned.discard(page)
+                state.host.unpin(space, page)
+            elif load.unready.pop(page, None) is not None:
+                _stop_waiting(state, load, page)
+
+
+def _stop_waiting(state: State, load: Load, page: Page) -> None:
+    waiters = state.waiting.get(page)
+    if waiters is None:
+        return  # the page is being settled right now, with all that waited for it
+    waiters.remove(load)
+    if not waiters:
+        del state.waiting[page]

@@ -1,0 +1,88 @@
+"""Clients coming, saying who they are, and going."""
+
+from __future__ import annotations
+
+from onggi_core.engine import loads, stores
+from onggi_core.engine.session import Session
+from onggi_core.engine.space import Space
+from onggi_core.engine.state import LEASE_S, SPACES_MAX, State
+from onggi_core.errors import BadRequest
+from onggi_core.wire.frame import VERSION
+from onggi_core.wire.replies import Welcome
+from onggi_core.wire.requests import Hello, SpaceSpec
+
+
+def hello(state: State, session: Session, asked: Hello) -> Welcome:
+    """Binds the session to its spaces. Raises BadRequest, with nothing changed for it."""
+    if session.spaces:
+        raise BadRequest("HELLO", "sent twice", "a session says it once")
+    for spec in asked.spaces:
+        _check(state, spec)
+    if len({spec.fingerprint for spec in asked.spaces}) < len(asked.spaces):
+        raise BadRequest("spaces", len(asked.spaces), "each rank needs a fingerprint of its own")
+    session.spaces = [space_of(state, spec) for spec in asked.spaces]
+    session.pid, session.engine = asked.pid, asked.engine
+    facts = state.facts
+    return Welcome(
+        version=VERSION,
+        mode=state.mode,
+        session=session.number,
+        epoch=facts.epoch,
+        arena_bytes=facts.arena_bytes,
+        data_offset=facts.data_offset,
+        extent_bytes=facts.extent_bytes,
+        lease_ms=int(LEASE_S * 1000),
+        arena=facts.arena,
+    )
+
+
+def space_of(state: State, spec: SpaceSpec) -> Space:
+    """The space of a fingerprint, made if it is new. Raises BadRequest if there are too many."""
+    space = state.spaces.get(spec.fingerprint)
+    if space is not None:
+        return space
+    if len(state.spaces) >= SPACES_MAX and not _drop_idle_space(state):
+        raise BadRequest("spaces", len(state.spaces) + 1, f"{SPACES_MAX} are in use at most")
+    space = Space(state.serial(), spec)
+    state.spaces[spec.fingerprint] = space
+    state.host.add_space(space)
+    state.disk.add_space(space)
+    return space
+
+
+def gone(state: State, session: Session, now_s: float) -> None:
+    """The stream ended: what the client held is free again. Loads go first, so that none that
+    waits for this client's own store is answered to nobody."""
+    for ticket in tuple(session.loads):
+        loads.release(state, session, state.loads[ticket])
+    stores.session_gone(state, session, now_s)
+    del state.sessions[session.number]
+
+
+def _check(state: State, spec: SpaceSpec) -> None:
+    if not 1 <= spec.page_bytes <= state.facts.extent_bytes:
+        raise BadRequest(
+            "page_bytes",
+            spec.page_bytes,
+            f"this agent holds pages of 1 to {state.facts.extent_bytes} bytes (its extent size)",
+        )
+    if spec.block_tokens < 1:
+        raise BadRequest("block_tokens", spec.block_tokens, "use 1 or more")
+    known = state.spaces.get(spec.fingerprint)
+    if known is not None and known.spec != spec:
+        raise BadRequest(
+            "page_bytes, block_tokens",
+            (spec.page_bytes, spec.block_tokens),
+            f"this fingerprint is known with {(known.spec.page_bytes, known.spec.block_tokens)}",
+        )
+
+
+def _drop_idle_space(state: State) -> bool:
+    used = {id(space) for session in state.sessions.values() for space in session.spaces}
+    for fingerprint, space in state.spaces.items():
+        if not space.blocks and id(space) not in used:
+            del state.spaces[fingerprint]
+            state.host.remove_space(space)
+            state.disk.remove_space(space)
+            return True
+    return False

@@ -1,0 +1,34 @@
+"""Figures of the moment, as one flat object for STATS, metrics and heartbeats alike."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from onggi_core.engine.state import State
+
+
+def snapshot(state: State) -> dict[str, Any]:
+    """Sizes in bytes; counters since the start of this life."""
+    facts = state.facts
+    return {
+        "epoch": facts.epoch.hex(),
+        "mode": state.mode.name.capitalize(),
+        "arena_bytes": facts.extents * facts.extent_bytes,
+        "arena_ready_bytes": state.extents_ready * facts.extent_bytes,
+        "disk_bytes": facts.segments * facts.segment_bytes,
+        "host_used_bytes": state.host.used_bytes,
+        "disk_used_bytes": state.disk.used_bytes,
+        "host_pages": state.host.pages,
+        "disk_pages": state.disk.pages,
+        "sessions": len(state.sessions),
+        "spaces": len(state.spaces),
+        "fingerprints": [space.spec.fingerprint.hex() for space in state.spaces.values()],
+        "open_stores": len(state.stores),
+        "open_loads": len(state.loads),
+        "waiting_loads": len(state.waiting_loads),
+        "writes_in_flight": len(state.writes),
+        "reads_in_flight": len(state.reads),
+        "dirty_blocks": len(state.dirty),
+        **dataclasses.asdict(state.counters),
+    }

@@ -1,0 +1,235 @@
+"""A shell for the engine made of dictionaries: an arena, a disk and clients that keep the rules.
+
+The fake clients and disk do what real ones do, one step at a time and in any order, and check what
+the engine may never do: hand out one page twice, offer a page that is being filled, or offer bytes
+that are not the block's own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from onggi_core.engine.actions import Action, Answer, ForgetPage, ReadPage, Refuse, WritePage
+from onggi_core.engine.engine import Engine
+from onggi_core.engine.events import (
+    Asked,
+    ExtentTouched,
+    IoOutcome,
+    ReadEnded,
+    SessionClosed,
+    SessionOpened,
+    WriteEnded,
+)
+from onggi_core.engine.state import Facts
+from onggi_core.identity import ROOT, block_key
+from onggi_core.wire.replies import LoadPrepared, Reply, Slot, StorePrepared
+from onggi_core.wire.requests import (
+    Hello,
+    LoadComplete,
+    LoadOutcome,
+    LoadPrepare,
+    Request,
+    SpaceSpec,
+    StoreComplete,
+    StoreOutcome,
+    StorePrepare,
+)
+
+PAGE = 4096
+
+
+def spec(name: str, page_bytes: int = PAGE, block_tokens: int = 16) -> SpaceSpec:
+    return SpaceSpec(block_key(ROOT, name.encode()), page_bytes, block_tokens)
+
+
+def chain(name: str, length: int) -> list[bytes]:
+    keys: list[bytes] = []
+    for number in range(length):
+        keys.append(block_key(keys[-1] if keys else ROOT, f"{name}/{number}".encode()))
+    return keys
+
+
+def pattern(space: SpaceSpec, key: bytes) -> bytes:
+    return space.fingerprint + key
+
+
+@dataclass
+class OpenStore:
+    session: int
+    space: SpaceSpec
+    slots: list[tuple[bytes, int]]
+    """(key, arena offset) of the pages to fill."""
+
+
+@dataclass
+class OpenLoad:
+    session: int
+    spaces: tuple[SpaceSpec, ...]
+    keys: list[bytes]
+    reply: LoadPrepared
+
+
+@dataclass
+class Shell:
+    extents: int = 2
+    segments: int = 2
+    pages_each: int = 4
+    now_s: float = 0.0
+    arena: dict[int, bytes] = field(default_factory=dict)
+    disk: dict[int, bytes] = field(default_factory=dict)
+    journal: dict[int, tuple[SpaceSpec, bytes, bytes]] = field(default_factory=dict)
+    sessions: dict[int, tuple[SpaceSpec, ...]] = field(default_factory=dict)
+    stores: dict[int, OpenStore] = field(default_factory=dict)
+    loads: dict[int, OpenLoad] = field(default_factory=dict)
+    asked_loads: dict[int, tuple[int, list[bytes]]] = field(default_factory=dict)
+    jobs: dict[int, WritePage | ReadPage] = field(default_factory=dict)
+    replies: dict[int, Reply | Refuse] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        region = PAGE * self.pages_each
+        self.engine = Engine(
+            Facts(
+                epoch=b"e" * 16,
+                arena="arena",
+                arena_bytes=region * self.extents,
+                data_offset=0,
+                extent_bytes=region,
+                extents=self.extents,
+                segment_bytes=region,
+                segments=self.segments,
+            )
+        )
+        self._request = 0
+        self._session = 0
+        for number in range(self.extents):
+            self.step(ExtentTouched(number))
+
+    def step(self, event: object) -> list[Action]:
+        actions = self.engine.step(event, self.now_s)  # type: ignore[arg-type]
+        for action in actions:
+            self._do(action)
+        return actions
+
+    def open(self, *spaces: SpaceSpec) -> int:
+        self._session += 1
+        session = self._session
+        self.step(SessionOpened(session))
+        self.ask(session, Hello(1, "test", spaces))
+        self.sessions[session] = spaces
+        return session
+
+    def close(self, session: int) -> None:
+        """As a dead client: it touches nothing any more."""
+        del self.sessions[session]
+        self.stores = {t: s for t, s in self.stores.items() if s.session != session}
+        self.loads = {t: x for t, x in self.loads.items() if x.session != session}
+        self.asked_loads = {r: x for r, x in self.asked_loads.items() if x[0] != session}
+        self.step(SessionClosed(session))
+
+    def ask(self, session: int, request: Request) -> Reply | Refuse | None:
+        """The answer, or None if it comes later."""
+        self._request += 1
+        if isinstance(request, LoadPrepare):
+            self.asked_loads[self._request] = (session, list(request.keys))
+        self.step(Asked(session, self._request, request))
+        return self.replies.get(self._request)
+
+    def prepare(
+        self, session: int, keys: list[bytes], parent: bytes = ROOT, space: int = 0
+    ) -> StorePrepared:
+        reply = self.ask(session, StorePrepare(space, parent, tuple(keys)))
+        assert isinstance(reply, StorePrepared)
+        refused = {int(slot) for slot in Slot}
+        given = [(k, s) for k, s in zip(keys, reply.slots, strict=True) if s not in refused]
+        self._check_nobody_has([offset for _, offset in given])
+        if reply.ticket:
+            self.stores[reply.ticket] = OpenStore(session, self.sessions[session][space], given)
+        return reply
+
+    def fill(self, ticket: int) -> None:
+        """The client writes every page of its store."""
+        store = self.stores[ticket]
+        for key, offset in store.slots:
+            self.arena[offset] = pattern(store.space, key)
+
+    def complete(self, ticket: int, outcome: StoreOutcome = StoreOutcome.SEALED) -> Reply | None:
+        store = self.stores.pop(ticket)
+        return self.ask(store.session, StoreComplete(ticket, outcome))  # type: ignore[return-value]
+
+    def store(self, session: int, keys: list[bytes], parent: bytes = ROOT, space: int = 0) -> int:
+        """A whole store; answers how many blocks were sealed."""
+        ticket = self.prepare(session, keys, parent, space).ticket
+        if not ticket:
+            return 0
+        self.fill(ticket)
+        return self.complete(ticket).sealed  # type: ignore[union-attr]
+
+    def load(self, session: int, keys: list[bytes], wait_ms: int = 0) -> LoadPrepared | None:
+        """None when the answer comes later."""
+        return self.ask(session, LoadPrepare(wait_ms, tuple(keys)))  # type: ignore[return-value]
+
+    def finish(self, ticket: int, outcome: LoadOutcome = LoadOutcome.LOADED) -> None:
+        load = self.loads.pop(ticket)
+        self.check_bytes(load)
+        self.ask(load.session, LoadComplete(ticket, outcome, load.reply.blocks))
+
+    def check_bytes(self, load: OpenLoad) -> None:
+        for space, row in zip(load.spaces, load.reply.offsets, strict=True):
+            for key, offset in zip(load.keys, row, strict=False):
+                assert self.arena[offset] == pattern(space, key), "a wrong byte"
+
+    def end_job(self, job: int, outcome: IoOutcome = IoOutcome.DONE) -> None:
+        """The disk does, or fails, one job."""
+        action = self.jobs.pop(job)
+        if isinstance(action, WritePage):
+            if outcome is IoOutcome.DONE:
+                self.disk[action.place] = self.arena[action.arena_offset]
+                self.journal[action.place] = (action.space, action.key, action.parent)
+            self.step(WriteEnded(job, outcome, self.disk.get(action.place, b"")))
+            return
+        if outcome is IoOutcome.DONE:
+            found = self.disk[action.place]
+            self.arena[action.arena_offset] = found
+            right = found == action.checksum == pattern(action.space, action.key)
+            outcome = IoOutcome.DONE if right else IoOutcome.CORRUPT
+        else:
+            self.arena[action.arena_offset] = b"half read"
+        self.step(ReadEnded(job, outcome))
+
+    def end_jobs(self) -> None:
+        while self.jobs:
+            self.end_job(next(iter(self.jobs)))
+
+    def stats(self) -> dict[str, int]:
+        return self.engine.stats()
+
+    def _do(self, action: Action) -> None:
+        match action:
+            case Answer():
+                self.replies[action.request_id] = action.reply
+                if isinstance(action.reply, LoadPrepared):
+                    self._answered_load(action.request_id, action.reply)
+            case Refuse():
+                self.replies[action.request_id] = action
+            case WritePage() | ReadPage():
+                self.jobs[action.job] = action
+            case ForgetPage():
+                self.journal.pop(action.place, None)
+
+    def _answered_load(self, request_id: int, reply: LoadPrepared) -> None:
+        session, keys = self.asked_loads.pop(request_id)
+        if not reply.ticket:
+            return
+        load = OpenLoad(session, self.sessions[session], keys, reply)
+        filling = {offset for store in self.stores.values() for _, offset in store.slots}
+        for row in reply.offsets:
+            assert not filling & set(row), "a reserved page was offered"
+        self.check_bytes(load)
+        self.loads[reply.ticket] = load
+
+    def _check_nobody_has(self, offsets: list[int]) -> None:
+        assert len(set(offsets)) == len(offsets), "one page for two blocks"
+        held = {offset for store in self.stores.values() for _, offset in store.slots}
+        held |= {o for load in self.loads.values() for row in load.reply.offsets for o in row}
+        held |= {job.arena_offset for job in self.jobs.values()}
+        assert not held & set(offsets), "a page with two owners"
