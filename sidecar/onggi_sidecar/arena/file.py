@@ -1,0 +1,165 @@
+"""Make, map and retire the arena file.
+
+A client may hold the previous agent's file mapped while this agent starts. So the old file is
+retired in an order that can only turn its loads into failures, never into wrong bytes: its epoch
+is zeroed first, then its pages are freed, then its name goes, and only then is a new file made
+under a temporary name and renamed. Old and new never take memory at the same time.
+"""
+
+import ctypes
+import errno
+import mmap
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from onggi_sidecar.arena.header import (
+    DATA_OFFSET_BYTES,
+    EPOCH_OFFSET,
+    HEADER_BYTES,
+    READY_COUNT_OFFSET,
+    RETIRED_EPOCH,
+    ArenaHeader,
+    NotAnArena,
+    parse_header,
+)
+from onggi_sidecar.errors import StartRefused
+
+ARENA_NAME: Final = "arena"
+ARENA_MODE: Final = 0o660
+"""Owner and the shared group read and write; an engine maps the file read-write to store."""
+
+_TEMPORARY_SUFFIX: Final = ".new"
+_PUNCH_HOLE_KEEP_SIZE: Final = 0x02 | 0x01
+_TOUCH_STEP_BYTES: Final = 1024 * 1024
+"""Zeros written at once: large enough to cost one system call per 1 MiB, small enough that a
+stop request waits for well under a millisecond's worth of memory."""
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
+_ZEROS: Final = bytes(_TOUCH_STEP_BYTES)
+
+
+def punch_hole(fd: int, offset_bytes: int, length_bytes: int) -> None:
+    """Give a range's memory back to the node and keep the file's size: readers see zeros."""
+    if _libc.fallocate(fd, _PUNCH_HOLE_KEEP_SIZE, offset_bytes, length_bytes) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+
+
+@dataclass(slots=True)
+class ArenaFile:
+    """The agent's own arena. `map` covers the whole file, so wire offsets index it directly.
+
+    The mapping is never closed while the process lives: I/O threads may still write into it.
+    """
+
+    path: Path
+    fd: int
+    header: ArenaHeader
+    map: mmap.mmap
+
+    def view(self, offset_bytes: int, length_bytes: int) -> memoryview:
+        """Arena memory for direct I/O, [length] uint8, valid as long as the process."""
+        return memoryview(self.map)[offset_bytes : offset_bytes + length_bytes]
+
+    def extent_offset_bytes(self, extent: int) -> int:
+        return self.header.data_offset_bytes + extent * self.header.extent_bytes
+
+    def touch_step(self, extent: int, step: int) -> None:
+        """Make one step's pages resident and charged to this process's cgroup.
+
+        The space is reserved before it is written, so a full volume is an ENOSPC here and can
+        never be a SIGBUS later. Raises OSError (ENOSPC, ENOMEM).
+        """
+        offset = self.extent_offset_bytes(extent) + step * _TOUCH_STEP_BYTES
+        os.posix_fallocate(self.fd, offset, _TOUCH_STEP_BYTES)
+        os.pwrite(self.fd, _ZEROS, offset)
+
+    @property
+    def touch_steps(self) -> int:
+        return self.header.extent_bytes // _TOUCH_STEP_BYTES
+
+    def publish_ready(self, ready_count: int) -> None:
+        """Tell clients how many extents are touched; the engine learns it by event."""
+        os.pwrite(self.fd, ready_count.to_bytes(4, "little"), READY_COUNT_OFFSET)
+
+    def release_extent(self, extent: int) -> None:
+        punch_hole(self.fd, self.extent_offset_bytes(extent), self.header.extent_bytes)
+
+    def retire(self) -> None:
+        """Invalidate, free, unlink: what a clean end leaves is nothing."""
+        _retire_descriptor(self.fd)
+        self.path.unlink(missing_ok=True)
+
+
+def create_arena(folder: Path, *, size_bytes: int, extent_bytes: int, epoch: bytes) -> ArenaFile:
+    """Retire what an earlier agent left at the path and make this agent's file.
+
+    size_bytes is cut down to whole extents and to what the volume can hold at all; nothing is
+    touched yet. Raises StartRefused when not one extent fits, naming both sizes.
+    """
+    path = folder / ARENA_NAME
+    retire_leftover(path)
+    retire_leftover(path.with_suffix(_TEMPORARY_SUFFIX))
+    extents = min(size_bytes, volume_room_bytes(folder) - DATA_OFFSET_BYTES) // extent_bytes
+    if extents < 1:
+        raise StartRefused(
+            f"the arena needs at least one extent of {extent_bytes} bytes plus "
+            f"{DATA_OFFSET_BYTES} for its header, but {folder} holds "
+            f"{volume_room_bytes(folder)} bytes ({size_bytes} were asked for as memory); "
+            "make the volume larger, or lower memory and extent"
+        )
+    header = ArenaHeader(epoch, extent_bytes, extents, ready_count=0)
+    temporary = path.with_suffix(_TEMPORARY_SUFFIX)
+    fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, ARENA_MODE)
+    os.fchmod(fd, ARENA_MODE)  # the umask must not take the group's right to map it
+    os.ftruncate(fd, header.file_bytes)
+    os.posix_fallocate(fd, 0, mmap.PAGESIZE)
+    os.pwrite(fd, header.pack(), 0)
+    mapped = mmap.mmap(fd, header.file_bytes, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
+    temporary.rename(path)
+    return ArenaFile(path, fd, header, mapped)
+
+
+def retire_leftover(path: Path) -> None:
+    """Retire a file found at an arena's path, whatever state it is in.
+
+    Only a regular file is touched, and never through a symbolic link: the folder is shared with
+    the engine's container.
+    """
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
+    except OSError as refused:
+        if refused.errno in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
+            raise StartRefused(f"{path} is not a regular file; remove it") from refused
+        raise
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise StartRefused(f"{path} is not a regular file; remove it")
+        _retire_descriptor(fd)
+    finally:
+        os.close(fd)
+    path.unlink(missing_ok=True)
+
+
+def _retire_descriptor(fd: int) -> None:
+    size_bytes = os.fstat(fd).st_size
+    try:
+        parse_header(os.pread(fd, HEADER_BYTES, 0))
+    except NotAnArena:
+        pass  # no client can have attached to it, so there is no epoch to take back
+    else:
+        os.pwrite(fd, RETIRED_EPOCH, EPOCH_OFFSET)
+    if size_bytes > mmap.PAGESIZE:
+        punch_hole(fd, mmap.PAGESIZE, size_bytes - mmap.PAGESIZE)
+
+
+def volume_room_bytes(folder: Path) -> int:
+    """Bytes the volume could give to the arena now: free to us, our own leftovers gone."""
+    volume = os.statvfs(folder)
+    return volume.f_bavail * volume.f_frsize

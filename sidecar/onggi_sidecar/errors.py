@@ -1,0 +1,13 @@
+"""Faults of the agent, by whose fault they are.
+
+Expected outcomes are values (see disk/outcome.py); what is raised here ends the start or the
+round it happens in.
+"""
+
+
+class OnggiAgentError(Exception):
+    """Base of the agent's own faults."""
+
+
+class StartRefused(OnggiAgentError):
+    """The agent cannot start as asked. The message is a sentence for whoever set it up."""

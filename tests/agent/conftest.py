@@ -1,0 +1,32 @@
+"""Places to work in: a disk folder with O_DIRECT, a memory-backed folder, page memory."""
+
+import mmap
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture
+def memory_folder() -> Iterator[Path]:
+    """A folder on tmpfs, as a memory-backed emptyDir is."""
+    folder = Path(tempfile.mkdtemp(prefix="onggi-test-", dir="/dev/shm"))
+    yield folder
+    shutil.rmtree(folder)
+
+
+class Memory:
+    """Page memory without an arena: [size] bytes, page-aligned."""
+
+    def __init__(self, size_bytes: int) -> None:
+        self._map = mmap.mmap(-1, size_bytes)
+
+    def view(self, offset_bytes: int, length_bytes: int) -> memoryview:
+        return memoryview(self._map)[offset_bytes : offset_bytes + length_bytes]
+
+
+@pytest.fixture
+def memory() -> Memory:
+    return Memory(16 * 1024 * 1024)
