@@ -2,11 +2,14 @@
 
 import mmap
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))  # disk_bench and agent_process, shared by the tests
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from onggi_sidecar.arena.header import (
     NotAnArena,
     parse_header,
 )
-from onggi_sidecar.arena.toucher import Toucher, TouchEnded
+from onggi_sidecar.arena.toucher import TouchEnded, Toucher
 from onggi_sidecar.errors import StartRefused
 
 MIB = 1024 * 1024
@@ -84,9 +84,7 @@ def test_a_client_of_the_old_file_sees_its_epoch_go_and_its_memory_is_freed(
     with (memory_folder / "arena").open("rb") as client:
         mapped = mmap.mmap(client.fileno(), 0, prot=mmap.PROT_READ)
         assert mapped[16:32] == EPOCH
-        new = create_arena(
-            memory_folder, size_bytes=8 * MIB, extent_bytes=2 * MIB, epoch=b"n" * 16
-        )
+        new = create_arena(memory_folder, size_bytes=8 * MIB, extent_bytes=2 * MIB, epoch=b"n" * 16)
         assert mapped[16:32] == RETIRED_EPOCH
         assert os.fstat(client.fileno()).st_blocks * 512 <= mmap.PAGESIZE
     assert os.pread(new.fd, 16, 16) == b"n" * 16

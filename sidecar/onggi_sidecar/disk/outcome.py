@@ -1,0 +1,14 @@
+"""I/O faults by class: each class has its own answer in the engine."""
+
+import errno
+from typing import Final
+
+from onggi_core.engine.events import IoOutcome
+
+_NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""EFBIG too: a file size limit is room that somebody else took away, not a broken device."""
+
+
+def classify(fault: OSError) -> IoOutcome:
+    """The class of an I/O fault. Anything that is not about room counts against the place."""
+    return IoOutcome.NO_SPACE if fault.errno in _NO_SPACE else IoOutcome.FAULT

@@ -1,0 +1,185 @@
+"""The disk tier: the engine's WritePage, ReadPage and ForgetPage carried out on files."""
+
+import errno
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Protocol
+
+from onggi_core.engine.actions import ForgetPage, ReadPage, WritePage
+from onggi_core.engine.events import IoOutcome, ReadEnded, WriteEnded
+from onggi_core.geometry import stride
+from onggi_sidecar.disk.budget import DiskPlan
+from onggi_sidecar.disk.device import Device
+from onggi_sidecar.disk.journal import Journal
+from onggi_sidecar.disk.outcome import classify
+from onggi_sidecar.disk.record import page_checksum
+from onggi_sidecar.disk.segment import SEGMENT_HEADER_BYTES, create_segment
+from onggi_sidecar.disk.workers import Job, Queue, Workers
+
+NO_SPACE_REST_S: Final = 2.0
+"""After the filesystem said no to a segment, how long nobody asks it again: a store costs at most
+one attempt, and space that comes back is found well within ten seconds."""
+
+
+class PageMemory(Protocol):
+    """Where pages lie in memory: the arena."""
+
+    def view(self, offset_bytes: int, length_bytes: int) -> memoryview: ...
+
+
+@dataclass(slots=True)
+class DiskCounts:
+    """Since start, by class of fault. Bytes are those of pages really moved."""
+
+    read_bytes: int = 0
+    written_bytes: int = 0
+    faults: dict[IoOutcome, int] = field(default_factory=lambda: dict.fromkeys(IoOutcome, 0))
+
+
+class DiskTier:
+    """Moves pages between arena and segments and keeps the journal in step.
+
+    `ended` is called with each job's end, on an I/O thread. Which place a block gets is the
+    engine's business; that data comes before its record, and a checksum before a hit, is ours.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        plan: DiskPlan,
+        journal: Journal,
+        devices: dict[int, Device],
+        memory: PageMemory,
+        workers: Workers,
+        ended: Callable[[WriteEnded | ReadEnded], None],
+        clock: Callable[[], float],
+        wall_clock: Callable[[], float],
+        io_deadline_s: float,
+    ) -> None:
+        self.plan = plan
+        self.counts = DiskCounts()
+        self.workers = workers
+        self._folder = folder
+        self._journal = journal
+        self._devices = devices
+        self._memory = memory
+        self._ended = ended
+        self._clock = clock
+        self._wall_clock = wall_clock
+        self._io_deadline_s = io_deadline_s
+        self._making = threading.Lock()
+        self._no_space_until_s = 0.0
+
+    @property
+    def journal_bytes(self) -> int:
+        return self._journal.file_bytes
+
+    @property
+    def segments_made(self) -> int:
+        return len(self._devices)
+
+    @property
+    def no_space(self) -> bool:
+        """Whether the filesystem lately refused a new segment."""
+        return self._clock() < self._no_space_until_s
+
+    def write(self, action: WritePage) -> None:
+        def end(outcome: IoOutcome, checksum: bytes = b"") -> None:
+            self.counts.faults[outcome] += 1
+            self._ended(WriteEnded(action.job, outcome, checksum))
+
+        def run() -> None:
+            try:
+                checksum = self._write(action)
+            except OSError as fault:
+                end(classify(fault))
+            else:
+                self.counts.written_bytes += action.length_bytes
+                end(IoOutcome.DONE, checksum)
+
+        self._add(Queue.WRITE, run, end)
+
+    def read(self, action: ReadPage) -> None:
+        def end(outcome: IoOutcome) -> None:
+            self.counts.faults[outcome] += 1
+            self._ended(ReadEnded(action.job, outcome))
+
+        def run() -> None:
+            try:
+                outcome = self._read(action)
+            except OSError as fault:
+                end(classify(fault))
+            else:
+                self.counts.read_bytes += action.length_bytes
+                end(outcome)
+
+        self._add(Queue.PREFETCH if action.prefetch else Queue.LOAD, run, end)
+
+    def forget(self, action: ForgetPage) -> None:
+        """Never blocks: the record is written with the next PUT."""
+        self._journal.drop(action.place, action.key)
+
+    def stop(self, *, deadline_s: float) -> bool:
+        """Finish what runs, abandon what waits, seal the journal. True if all of that was done.
+
+        Raises OSError when the seal cannot be written; the journal is then merely unsealed.
+        """
+        still_running = self.workers.stop(deadline_s=deadline_s)
+        wait_s = max(0.1, deadline_s - self._clock())
+        return self._journal.seal(self._wall_clock(), wait_s=wait_s) and not still_running
+
+    def _add(self, queue: Queue, run: Callable[[], None], end: Callable[[IoOutcome], None]) -> None:
+        deadline_s = self._clock() + self._io_deadline_s
+        self.workers.add(queue, Job(run, lambda: end(IoOutcome.ABANDONED), deadline_s))
+
+    def _write(self, action: WritePage) -> bytes:
+        number, within = divmod(action.place, self.plan.segment_bytes)
+        device = self._devices.get(number) or self._make_segment(number)
+        page = self._memory.view(action.arena_offset, action.stride_bytes)
+        checksum = page_checksum(action.space, action.key, page[: action.length_bytes])
+        device.write_from(page, SEGMENT_HEADER_BYTES + within)
+        self._journal.put(
+            action.space,
+            action.place,
+            key=action.key,
+            parent=action.parent,
+            checksum=checksum,
+            now_s=self._wall_clock(),
+        )
+        return checksum
+
+    def _read(self, action: ReadPage) -> IoOutcome:
+        number, within = divmod(action.place, self.plan.segment_bytes)
+        page = self._memory.view(action.arena_offset, stride(action.length_bytes))
+        got = self._devices[number].read_into(page, SEGMENT_HEADER_BYTES + within)
+        whole = got >= action.length_bytes
+        if whole and action.checksum == page_checksum(
+            action.space, action.key, page[: action.length_bytes]
+        ):
+            return IoOutcome.DONE
+        return IoOutcome.CORRUPT
+
+    def _make_segment(self, number: int) -> Device:
+        """Preallocate a segment that a first page goes to. Raises OSError (ENOSPC: at most once
+        per NO_SPACE_REST_S)."""
+        with self._making:
+            if number in self._devices:
+                return self._devices[number]
+            if self.no_space:
+                raise OSError(errno.ENOSPC, "the filesystem was full a moment ago")
+            try:
+                device = create_segment(
+                    self._folder,
+                    number,
+                    tier_uuid=self._journal.tier_uuid,
+                    segment_bytes=self._journal.segment_bytes,
+                )
+            except OSError as fault:
+                if classify(fault) is IoOutcome.NO_SPACE:
+                    self._no_space_until_s = self._clock() + NO_SPACE_REST_S
+                raise
+            self._devices[number] = device
+            return device

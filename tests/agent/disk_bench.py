@@ -1,0 +1,134 @@
+"""A disk tier on a real folder, stepped by hand: what the disk tests share."""
+
+import itertools
+import queue
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from onggi_core.engine.actions import ReadPage, WritePage
+from onggi_core.engine.events import AdoptedBlock, IoOutcome, ReadEnded, WriteEnded
+from onggi_core.geometry import stride
+from onggi_core.wire.requests import SpaceSpec
+from onggi_sidecar.disk.recovery import RecoveryReport, recover
+from onggi_sidecar.disk.tier import DiskTier
+from onggi_sidecar.disk.workers import Workers
+
+MIB = 1024 * 1024
+PAGE_BYTES = 128 * 1024 - 100  # not a multiple of 4 KiB, as real pages may be
+SPACE = SpaceSpec(b"f" * 16, PAGE_BYTES, 16)
+WAIT_S = 10.0
+
+
+class Memory(Protocol):
+    def view(self, offset_bytes: int, length_bytes: int) -> memoryview: ...
+
+
+def key(number: int) -> bytes:
+    return number.to_bytes(16, "big")
+
+
+def pattern(number: int, length_bytes: int = PAGE_BYTES) -> bytes:
+    """Bytes that belong to one block alone."""
+    return (b"%15d\n" % number * (length_bytes // 16 + 1))[:length_bytes]
+
+
+@dataclass
+class Bench:
+    """One life of a disk tier. Page memory offset 0 is written from, 1 MiB is read into."""
+
+    folder: Path
+    memory: Memory
+    budget_bytes: int = 64 * MIB
+    io_deadline_s: float = 5.0
+    threads: int = 2
+    ends: "queue.Queue[WriteEnded | ReadEnded]" = field(default_factory=queue.Queue)
+    adopted: dict[bytes, AdoptedBlock] = field(default_factory=dict)
+    spaces: dict[bytes, SpaceSpec] = field(default_factory=dict)
+    jobs: "itertools.count[int]" = field(default_factory=itertools.count)
+
+    def __post_init__(self) -> None:
+        found = recover(self.folder, budget_bytes=self.budget_bytes, dice=lambda n: b"u" * n)
+        self.report: RecoveryReport = found.report
+        self.journal = found.journal
+        self.plan = found.plan
+        for event in found.adopted:
+            self.adopted |= {block.key: block for block in event.blocks}
+            self.spaces |= {block.key: event.space for block in event.blocks}
+        self.workers = Workers(time.monotonic, threads=self.threads)
+        self.tier = DiskTier(
+            self.folder,
+            plan=found.plan,
+            journal=found.journal,
+            devices=found.devices,
+            memory=self.memory,
+            workers=self.workers,
+            ended=self.ends.put,
+            clock=time.monotonic,
+            wall_clock=time.time,
+            io_deadline_s=self.io_deadline_s,
+        )
+
+    def write(
+        self, number: int, place: int, space: SpaceSpec = SPACE, name: bytes | None = None
+    ) -> WriteEnded:
+        self.memory.view(0, space.page_bytes)[:] = pattern(number, space.page_bytes)
+        self.tier.write(
+            WritePage(
+                job=next(self.jobs),
+                arena_offset=0,
+                place=place,
+                stride_bytes=stride(space.page_bytes),
+                length_bytes=space.page_bytes,
+                space=space,
+                key=name or key(number),
+                parent=key(number - 1) if number else bytes(16),
+            )
+        )
+        end = self.ends.get(timeout=WAIT_S)
+        assert isinstance(end, WriteEnded)
+        return end
+
+    def read(self, block: AdoptedBlock, space: SpaceSpec = SPACE) -> bytes | IoOutcome:
+        """The page's bytes, or why there are none."""
+        self.memory.view(MIB, space.page_bytes)[:] = b"?" * space.page_bytes
+        self.tier.read(
+            ReadPage(
+                job=next(self.jobs),
+                place=block.place,
+                arena_offset=MIB,
+                length_bytes=space.page_bytes,
+                space=space,
+                key=block.key,
+                checksum=block.checksum,
+                prefetch=False,
+            )
+        )
+        end = self.ends.get(timeout=WAIT_S)
+        assert isinstance(end, ReadEnded)
+        if end.outcome is not IoOutcome.DONE:
+            return end.outcome
+        return bytes(self.memory.view(MIB, space.page_bytes))
+
+    def stop(self) -> bool:
+        return self.tier.stop(deadline_s=time.monotonic() + WAIT_S)
+
+    def kill(self) -> None:
+        """End as a killed process does: nothing more is written."""
+        self.workers.stop(deadline_s=time.monotonic() + WAIT_S)
+
+
+def place(number: int) -> int:
+    """Where block `number` of SPACE lies when written in order."""
+    return number * stride(PAGE_BYTES)
+
+
+def edit(path: Path, offset: int, change: Callable[[bytes], bytes], length: int = 1) -> None:
+    """Change bytes of a file in place."""
+    with path.open("r+b") as file:
+        file.seek(offset)
+        old = file.read(length)
+        file.seek(offset)
+        file.write(change(old))
