@@ -50,6 +50,14 @@ def parse_quantity(text: str) -> int:
     return _parse(text, sizes_too=False)
 
 
+def exact_quantity(text: str) -> Fraction:
+    """A Kubernetes quantity without rounding, for cores (`100m`) and for comparing.
+
+    Raises QuantityError as `parse_quantity` does, but for the upper bound.
+    """
+    return _exact(text, sizes_too=False)
+
+
 def parse_size(text: str) -> int:
     """Whole bytes of a Kubernetes quantity or of `KiB`, `MiB`, `GiB`, `TiB`, `B` forms.
 
@@ -59,6 +67,14 @@ def parse_size(text: str) -> int:
 
 
 def _parse(text: str, *, sizes_too: bool) -> int:
+    exact = _exact(text, sizes_too=sizes_too)
+    whole = -(-exact.numerator // exact.denominator)
+    if whole > QUANTITY_BYTES_MAX:
+        raise QuantityError(text, f"is more than {QUANTITY_BYTES_MAX} bytes")
+    return whole
+
+
+def _exact(text: str, *, sizes_too: bool) -> Fraction:
     if not text:
         raise QuantityError(text, "is empty; write a size such as 16Gi")
     if len(text) > TEXT_CHARS_MAX:
@@ -70,11 +86,7 @@ def _parse(text: str, *, sizes_too: bool) -> int:
         raise QuantityError(text, "is negative; a size is zero or more")
     suffix = match["suffix"].strip() if sizes_too else match["suffix"]
     scale = _scale(text, suffix, sizes_too=sizes_too)
-    exact = Fraction(match["digits"].removesuffix(".")) * scale
-    whole = -(-exact.numerator // exact.denominator)
-    if whole > QUANTITY_BYTES_MAX:
-        raise QuantityError(text, f"is more than {QUANTITY_BYTES_MAX} bytes")
-    return whole
+    return Fraction(match["digits"].removesuffix(".")) * scale
 
 
 def _scale(text: str, suffix: str, *, sizes_too: bool) -> Fraction:

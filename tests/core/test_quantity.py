@@ -1,5 +1,7 @@
 """Sizes mean what Kubernetes says they mean, and everything else is refused in a sentence."""
 
+from fractions import Fraction
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,6 +9,7 @@ from hypothesis import strategies as st
 from onggi_core.quantity import (
     QUANTITY_BYTES_MAX,
     QuantityError,
+    exact_quantity,
     format_quantity,
     format_size,
     parse_quantity,
@@ -98,3 +101,8 @@ def test_no_text_breaks_the_parser(text: str) -> None:
 )
 def test_a_size_for_people_has_at_most_one_decimal(size_bytes: int, text: str) -> None:
     assert format_size(size_bytes) == text
+
+
+@pytest.mark.parametrize(("text", "cores"), [("100m", "1/10"), ("2", "2"), ("0.5", "1/2")])
+def test_cores_are_not_rounded(text: str, cores: str) -> None:
+    assert exact_quantity(text) == Fraction(cores)

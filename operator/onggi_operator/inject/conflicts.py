@@ -1,0 +1,158 @@
+"""What the user has set already. It wins: each finding is a reason to leave the pod alone."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from onggi_operator import names
+from onggi_operator.inject.engine import command_line
+from onggi_operator.inject.outcome import Skipped, SkipReason
+
+_CONNECTOR_FLAG: Final = re.compile(
+    r"(?<![\w-])--kv[-_](?:tr[a-z_-]*|offloading[a-z_-]*)", re.IGNORECASE
+)
+"""Both spellings, dotted forms, abbreviations, and inside `sh -c` texts."""
+
+_READ_ONLY_SOURCES: Final = ("configMap", "secret", "projected", "downwardAPI", "image")
+"""Volumes in which no mount point can be made for a folder of ours below them."""
+
+OUR_VOLUMES: Final = (
+    names.RUN_VOLUME,
+    names.CLIENT_VOLUME,
+    names.DISK_VOLUME,
+    names.TOKEN_VOLUME,
+)
+OUR_CONTAINERS: Final = (names.AGENT_CONTAINER, names.CLIENT_CONTAINER)
+
+
+def pod_conflict(spec: Mapping[str, Any]) -> Skipped | None:
+    """What stands in the way anywhere in the pod."""
+    checks = (_foreign_os, _pod_level_resources, _taken_names)
+    return next((found for check in checks if (found := check(spec)) is not None), None)
+
+
+def engine_conflict(spec: Mapping[str, Any], engine: Mapping[str, Any]) -> Skipped | None:
+    """What stands in the way in the engine's container."""
+    volumes = {volume.get("name"): volume for volume in spec.get("volumes") or ()}
+    checks = (
+        _connector_flag(engine),
+        _environment(engine),
+        _taken_mounts(engine, volumes),
+    )
+    return next((found for found in checks if found is not None), None)
+
+
+def _foreign_os(spec: Mapping[str, Any]) -> Skipped | None:
+    name = (spec.get("os") or {}).get("name") or (spec.get("nodeSelector") or {}).get(
+        "kubernetes.io/os"
+    )
+    if name in (None, "linux"):
+        return None
+    return Skipped(SkipReason.UNSUPPORTED_OS, f"the pod is meant for {name}; Onggi runs on Linux")
+
+
+def _pod_level_resources(spec: Mapping[str, Any]) -> Skipped | None:
+    if not spec.get("resources"):
+        return None
+    return Skipped(
+        SkipReason.POD_LEVEL_RESOURCES,
+        "the pod sets resources for itself as a whole (spec.resources), and a further container"
+        " could exceed them; set them on its containers instead",
+    )
+
+
+def _taken_names(spec: Mapping[str, Any]) -> Skipped | None:
+    for kind, ours, key in (
+        ("container", OUR_CONTAINERS, "initContainers"),
+        ("container", OUR_CONTAINERS, "containers"),
+        ("volume", OUR_VOLUMES, "volumes"),
+    ):
+        for item in spec.get(key) or ():
+            if item.get("name") in ours:
+                return Skipped(
+                    SkipReason.NAME_TAKEN,
+                    f"the pod has a {kind} of its own named {item['name']}; rename it",
+                )
+    return None
+
+
+def _connector_flag(engine: Mapping[str, Any]) -> Skipped | None:
+    for word in command_line(engine):
+        if match := _CONNECTOR_FLAG.search(word):
+            return Skipped(
+                SkipReason.CONNECTOR_SET,
+                f"container {engine['name']} sets {match[0]} itself, which wins; take it out to"
+                " use Onggi",
+            )
+    return None
+
+
+def _environment(engine: Mapping[str, Any]) -> Skipped | None:
+    name = engine["name"]
+    for entry in engine.get("env") or ():
+        match entry.get("name"):
+            case "PYTHONPATH" if entry.get("valueFrom"):
+                return Skipped(
+                    SkipReason.PYTHONPATH_BY_REFERENCE,
+                    f"container {name} takes PYTHONPATH from elsewhere (valueFrom), so nothing can"
+                    " be put before it; give it as a value",
+                )
+            case "VLLM_PLUGINS" if _leaves_us_out(entry):
+                return Skipped(
+                    SkipReason.PLUGINS_RESTRICTED,
+                    f"container {name} sets VLLM_PLUGINS without onggi; add it to the list",
+                )
+            case "ONGGI_SOCKET" if entry.get("value") != names.SOCKET_PATH:
+                return Skipped(
+                    SkipReason.VARIABLE_TAKEN,
+                    f"container {name} sets ONGGI_SOCKET itself; take it out to use Onggi",
+                )
+    return None
+
+
+def _leaves_us_out(entry: Mapping[str, Any]) -> bool:
+    listed = str(entry.get("value") or "").split(",")
+    return bool(entry.get("valueFrom")) or "onggi" not in (word.strip() for word in listed)
+
+
+def _taken_mounts(engine: Mapping[str, Any], volumes: Mapping[Any, Any]) -> Skipped | None:
+    for mount in engine.get("volumeMounts") or ():
+        path = "/" + str(mount.get("mountPath") or "").strip("/")
+        for ours in (names.RUN_PATH, names.CLIENT_PATH):
+            at_or_below = path == ours or path.startswith(ours + "/")
+            above = ours.startswith(path.rstrip("/") + "/")
+            if at_or_below or (above and _read_only(mount, volumes.get(mount.get("name")))):
+                return Skipped(
+                    SkipReason.MOUNT_TAKEN,
+                    f"container {engine['name']} mounts {mount.get('name')} at {path}, where"
+                    f" Onggi's {ours} belongs; mount it elsewhere",
+                )
+    return None
+
+
+def _read_only(mount: Mapping[str, Any], volume: Mapping[str, Any] | None) -> bool:
+    if mount.get("readOnly") or volume is None:
+        return True
+    return any(source in volume for source in _READ_ONLY_SOURCES)
+
+
+def warnings(engine: Mapping[str, Any]) -> Iterator[str]:
+    """What cannot be seen from here and may still matter."""
+    sources = [_source_name(source) for source in engine.get("envFrom") or ()]
+    set_here = {entry.get("name") for entry in engine.get("env") or ()}
+    if sources and "PYTHONPATH" not in set_here:
+        yield (
+            f"container {engine['name']} takes variables from {_joined(sources)}; a PYTHONPATH in"
+            " there is hidden by Onggi's: give it under env instead"
+        )
+
+
+def _source_name(source: Mapping[str, Any]) -> str:
+    for kind in ("configMapRef", "secretRef"):
+        if reference := source.get(kind):
+            return f"{kind.removesuffix('Ref')} {reference.get('name')}"
+    return "another object"
+
+
+def _joined(words: Iterable[str]) -> str:
+    return ", ".join(words)

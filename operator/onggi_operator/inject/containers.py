@@ -1,0 +1,222 @@
+"""The two containers and four volumes of an injected pod, as the API wants them.
+
+All of it satisfies Pod Security `restricted` but for a HostPath disk, which only the pool's author
+can ask for. Every container names cpu and memory, requests and limits: a quota refuses pods whose
+containers do not, and an autoscaler stops at them.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from onggi_core.quantity import format_quantity
+from onggi_operator import names
+from onggi_operator.pool import Medium, Pool
+
+RUN_SLACK_BYTES: Final = 64 * 1024**2
+"""What the run volume holds beside the arena's pages: its header, the socket and, while an agent
+restarts, one extent that is not given back yet."""
+
+DISK_SLACK_BYTES: Final = 64 * 1024**2
+"""Container logs, which count as the pod's ephemeral storage like the disk tier does."""
+
+CLIENT_RESOURCES: Final = {
+    "requests": {"cpu": "50m", "memory": "64Mi"},
+    "limits": {"cpu": "500m", "memory": "128Mi"},
+}
+"""For the second in which the client is copied: a Python process and some 100 files."""
+
+TOKEN_LIFE_S: Final = 3600
+"""The kubelet renews it at 80 %; an hour bounds what a stolen one is good for."""
+
+STARTUP_PERIOD_S: Final = 1
+STARTUP_FAILURES_MAX: Final = 120
+"""The agent listens within a second; two minutes cover a node that starts many pods at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """What this pod gets, after its annotations. `disk_bytes` 0 means no disk."""
+
+    memory_bytes: int
+    memory_request_bytes: int
+    disk_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Installation:
+    """What the installation decides for every pod."""
+
+    agent_image: str
+    pull_policy: str
+    log_level: str
+    operator_url: str
+    ca_pem: str
+
+
+@dataclass(frozen=True, slots=True)
+class PodTraits:
+    """What the pod's own shape decides."""
+
+    namespace: str
+    host_network: bool
+    guaranteed: bool
+
+
+def security_context() -> dict[str, Any]:
+    return {
+        "runAsUser": names.ONGGI_GID,
+        "runAsGroup": names.ONGGI_GID,
+        "runAsNonRoot": True,
+        "readOnlyRootFilesystem": True,
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+
+
+def agent_container(
+    pool: Pool, sizes: Sizes, traits: PodTraits, install: Installation
+) -> dict[str, Any]:
+    """The native sidecar. With host networking it declares no port, since a declared one would be
+    the node's and keep a second pod away, and is probed by its socket, since another pod's agent
+    may be the one that answers on the port."""
+    container: dict[str, Any] = {
+        "name": names.AGENT_CONTAINER,
+        "image": pool.agent_image or install.agent_image,
+        "imagePullPolicy": install.pull_policy,
+        "command": ["onggi", "agent"],
+        "restartPolicy": "Always",
+        "env": _environment(pool, sizes, install),
+        "resources": agent_resources(pool, sizes, traits),
+        "securityContext": security_context(),
+        "volumeMounts": _mounts(pool, sizes, traits),
+        "startupProbe": {
+            **_probe(traits),
+            "periodSeconds": STARTUP_PERIOD_S,
+            "timeoutSeconds": 2,
+            "failureThreshold": STARTUP_FAILURES_MAX,
+        },
+    }
+    if not traits.host_network:
+        container["ports"] = [
+            {"name": names.HTTP_PORT_NAME, "containerPort": names.HTTP_PORT, "protocol": "TCP"}
+        ]
+    return container
+
+
+def _probe(traits: PodTraits) -> dict[str, Any]:
+    if traits.host_network:
+        return {"exec": {"command": ["test", "-S", names.SOCKET_PATH]}}
+    return {"httpGet": {"path": "/readyz", "port": names.HTTP_PORT}}
+
+
+def client_container(pool: Pool, install: Installation) -> dict[str, Any]:
+    """Copies the client to where the engine's Python finds it, and ends."""
+    return {
+        "name": names.CLIENT_CONTAINER,
+        "image": pool.agent_image or install.agent_image,
+        "imagePullPolicy": install.pull_policy,
+        "command": ["onggi", "install-client", names.CLIENT_PATH],
+        "resources": CLIENT_RESOURCES,
+        "securityContext": security_context(),
+        "volumeMounts": [{"name": names.CLIENT_VOLUME, "mountPath": names.CLIENT_PATH}],
+    }
+
+
+def agent_resources(pool: Pool, sizes: Sizes, traits: PodTraits) -> dict[str, dict[str, str]]:
+    """Limit = arena + overhead. In a pod of the class Guaranteed requests equal limits, because a
+    single container that differs would take the class, and its pinned cores, from the engine."""
+    limit_bytes = sizes.memory_bytes + pool.overhead_bytes
+    request_bytes = sizes.memory_request_bytes + pool.overhead_bytes
+    limits = {"cpu": pool.cpu_limit, "memory": format_quantity(limit_bytes)}
+    requests = {"cpu": pool.cpu_request, "memory": format_quantity(request_bytes)}
+    if sizes.disk_bytes and pool.disk and pool.disk.medium is Medium.EMPTY_DIR:
+        storage = format_quantity(sizes.disk_bytes + DISK_SLACK_BYTES)
+        limits["ephemeral-storage"] = requests["ephemeral-storage"] = storage
+    return {"requests": dict(limits) if traits.guaranteed else requests, "limits": limits}
+
+
+def volumes(pool: Pool, sizes: Sizes) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = [
+        {
+            "name": names.RUN_VOLUME,
+            "emptyDir": {
+                "medium": "Memory",
+                "sizeLimit": format_quantity(sizes.memory_bytes + RUN_SLACK_BYTES),
+            },
+        },
+        {"name": names.CLIENT_VOLUME, "emptyDir": {"sizeLimit": "64Mi"}},
+        {
+            "name": names.TOKEN_VOLUME,
+            "projected": {
+                "sources": [
+                    {
+                        "serviceAccountToken": {
+                            "path": "token",
+                            "audience": names.TOKEN_AUDIENCE,
+                            "expirationSeconds": TOKEN_LIFE_S,
+                        }
+                    }
+                ]
+            },
+        },
+    ]
+    if sizes.disk_bytes and pool.disk:
+        found.append({"name": names.DISK_VOLUME, **_disk_source(pool, sizes)})
+    return found
+
+
+def _disk_source(pool: Pool, sizes: Sizes) -> dict[str, Any]:
+    """DirectoryOrCreate and not Directory: a node whose folder nobody made must not keep the pod
+    from starting. The agent cannot write there then; it runs without a disk and says so."""
+    if pool.disk and pool.disk.medium is Medium.HOST_PATH:
+        return {"hostPath": {"path": pool.disk.path, "type": "DirectoryOrCreate"}}
+    return {"emptyDir": {"sizeLimit": format_quantity(sizes.disk_bytes + DISK_SLACK_BYTES)}}
+
+
+def _mounts(pool: Pool, sizes: Sizes, traits: PodTraits) -> list[dict[str, Any]]:
+    mounts: list[dict[str, Any]] = [
+        {"name": names.RUN_VOLUME, "mountPath": names.RUN_PATH},
+        {"name": names.TOKEN_VOLUME, "mountPath": names.TOKEN_PATH, "readOnly": True},
+    ]
+    if sizes.disk_bytes and pool.disk:
+        mount: dict[str, Any] = {"name": names.DISK_VOLUME, "mountPath": names.DISK_PATH}
+        if pool.disk.medium is Medium.HOST_PATH:
+            # The kubelet makes a subPath with the mode of the folder above it (2770 and its group),
+            # which it does not do for the path of a hostPath itself.
+            mount["subPath"] = f"{traits.namespace}/{pool.name}"
+        mounts.append(mount)
+    return mounts
+
+
+def _environment(pool: Pool, sizes: Sizes, install: Installation) -> list[dict[str, Any]]:
+    values = {
+        "POOL": pool.name,
+        "MODE": pool.mode.value,
+        "MEMORY": str(sizes.memory_bytes),
+        "DISK": str(sizes.disk_bytes),
+        "SOCKET": names.SOCKET_PATH,
+        "HTTP_HOST": "0.0.0.0",  # noqa: S104 - the pod's own address, for probes and scrapes
+        "HTTP_PORT": str(names.HTTP_PORT),
+        "LOG_LEVEL": install.log_level,
+        "OPERATOR_URL": install.operator_url,
+        "OPERATOR_CA": install.ca_pem,
+        "TOKEN_FILE": f"{names.TOKEN_PATH}/token",
+    }
+    if sizes.disk_bytes and pool.disk:
+        values["DISK_PATH"] = names.DISK_PATH
+        if pool.disk.medium is Medium.HOST_PATH:
+            values["DISK_CLAIM"] = "shared"
+    fields = {
+        "NAMESPACE": "metadata.namespace",
+        "POD_NAME": "metadata.name",
+        "POD_UID": "metadata.uid",
+        "NODE_NAME": "spec.nodeName",
+    }
+    return [
+        *({"name": f"ONGGI_AGENT_{key}", "value": value} for key, value in values.items()),
+        *(
+            {"name": f"ONGGI_AGENT_{key}", "valueFrom": {"fieldRef": {"fieldPath": path}}}
+            for key, path in fields.items()
+        ),
+    ]

@@ -1,0 +1,115 @@
+"""Building the JSON patch: only additions, and the one value of PYTHONPATH that grows in front."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from onggi_operator import names
+from onggi_operator.inject.outcome import Patch
+
+
+def stamp(pod: Mapping[str, Any], status: str) -> Patch:
+    """The status annotation alone; empty when the pod already says so."""
+    return _set_keys("/metadata/annotations", _metadata(pod, "annotations"), {names.STATUS: status})
+
+
+def injection(
+    pod: Mapping[str, Any],
+    engine_at: int,
+    *,
+    status: str,
+    pool: str,
+    init_containers: Sequence[Mapping[str, Any]],
+    volumes: Sequence[Mapping[str, Any]],
+) -> Patch:
+    """Everything an injected pod gets."""
+    spec = pod["spec"]
+    labels = _metadata(pod, "labels")
+    label = {} if names.POOL in labels else {names.POOL: names.label_value(pool)}
+    return (
+        *stamp(pod, status),
+        *_set_keys("/metadata/labels", labels, label),
+        *_prepend("/spec/initContainers", spec.get("initContainers"), init_containers),
+        *_append("/spec/volumes", spec.get("volumes"), volumes),
+        *_group(spec.get("securityContext")),
+        *_engine(f"/spec/containers/{engine_at}", spec["containers"][engine_at]),
+    )
+
+
+def _metadata(pod: Mapping[str, Any], key: str) -> Mapping[str, str]:
+    return (pod.get("metadata") or {}).get(key) or {}
+
+
+def _engine(path: str, engine: Mapping[str, Any]) -> Patch:
+    env = engine.get("env") or []
+    added = []
+    operations: list[Mapping[str, Any]] = []
+    # Of two entries with one name the last one counts.
+    at = {entry.get("name"): i for i, entry in enumerate(env)}
+    if "PYTHONPATH" not in at:
+        added.append({"name": "PYTHONPATH", "value": names.CLIENT_PATH})
+    else:
+        i = at["PYTHONPATH"]
+        old = env[i].get("value") or ""
+        if names.CLIENT_PATH not in old.split(":"):
+            value = f"{names.CLIENT_PATH}:{old}" if old else names.CLIENT_PATH
+            operations.append(
+                {
+                    "op": "replace" if "value" in env[i] else "add",
+                    "path": f"{path}/env/{i}/value",
+                    "value": value,
+                }
+            )
+    if "ONGGI_SOCKET" not in at:
+        added.append({"name": "ONGGI_SOCKET", "value": names.SOCKET_PATH})
+    mounts = [
+        {"name": names.RUN_VOLUME, "mountPath": names.RUN_PATH},
+        {"name": names.CLIENT_VOLUME, "mountPath": names.CLIENT_PATH, "readOnly": True},
+    ]
+    return (
+        *operations,
+        *_append(f"{path}/env", engine.get("env"), added),
+        *_append(f"{path}/volumeMounts", engine.get("volumeMounts"), mounts),
+    )
+
+
+def _group(security: Mapping[str, Any] | None) -> Patch:
+    if not security:
+        groups = {"supplementalGroups": [names.ONGGI_GID]}
+        return ({"op": "add", "path": "/spec/securityContext", "value": groups},)
+    present = security.get("supplementalGroups")
+    if present and names.ONGGI_GID in present:
+        return ()
+    return _append("/spec/securityContext/supplementalGroups", present, [names.ONGGI_GID])
+
+
+def _append(path: str, present: Sequence[Any] | None, items: Sequence[Any]) -> Patch:
+    if not items:
+        return ()
+    if not present:
+        return ({"op": "add", "path": path, "value": list(items)},)
+    return tuple({"op": "add", "path": f"{path}/-", "value": item} for item in items)
+
+
+def _prepend(path: str, present: Sequence[Any] | None, items: Sequence[Any]) -> Patch:
+    if not present:
+        return _append(path, present, items)
+    return tuple(
+        {"op": "add", "path": f"{path}/{i}", "value": item} for i, item in enumerate(items)
+    )
+
+
+def _set_keys(path: str, present: Mapping[str, str], wanted: Mapping[str, str]) -> Patch:
+    missing = {key: value for key, value in wanted.items() if present.get(key) != value}
+    if not missing:
+        return ()
+    if not present:
+        return ({"op": "add", "path": path, "value": missing},)
+    return tuple(
+        {"op": "add", "path": f"{path}/{_pointer(key)}", "value": value}
+        for key, value in missing.items()
+    )
+
+
+def _pointer(key: str) -> str:
+    """A key as a part of a JSON pointer (RFC 6901)."""
+    return key.replace("~", "~0").replace("/", "~1")

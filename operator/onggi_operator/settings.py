@@ -1,0 +1,86 @@
+"""What the installation decides, read once from the environment that the chart writes.
+
+A wrong value stops the start with the variable's name, its value and what would be right.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+ENV_PREFIX: Final = "ONGGI_"
+
+
+class SettingsError(Exception):
+    """A variable that is wrong or missing; the message names each one."""
+
+
+class _Settings(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", str_strip_whitespace=True)
+
+    release_namespace: str = Field(min_length=1, max_length=63)
+    """Where Onggi itself runs; its Secret and Services are there."""
+    tls_secret: str = Field(min_length=1, max_length=253)
+    """Secret that holds the CA and the serving certificate; made empty by the chart."""
+    webhook_service: str = Field(min_length=1, max_length=63)
+    operator_service: str = Field(min_length=1, max_length=63)
+    listen_host: str = "0.0.0.0"  # noqa: S104 - a pod's own address, behind a Service
+    https_port: int = Field(default=8443, ge=1, le=65535)
+    health_port: int = Field(default=8080, ge=1, le=65535)
+    """Plain HTTP: /healthz, /readyz, /metrics."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    api_ca_file: Path | None = None
+    """CA file of the API server outside a cluster; inside one the service account's is used."""
+    api_server: str | None = None
+    api_token_file: Path | None = None
+
+
+class WebhookSettings(_Settings):
+    """For `python -m onggi_operator webhook`."""
+
+    webhook_configuration: str = Field(min_length=1, max_length=253)
+    """MutatingWebhookConfiguration whose caBundle is kept current."""
+    agent_image: str = Field(min_length=1, max_length=512)
+    agent_image_pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
+    agent_log_level: Literal["debug", "info", "warning", "error"] = "info"
+    operator_port: int = Field(default=8443, ge=1, le=65535)
+
+
+class ControllerSettings(_Settings):
+    """For `python -m onggi_operator controller`."""
+
+    status_interval_s: float = Field(default=30, ge=1, le=3600)
+    """Shortest time between two writes of one pool's counters."""
+    heartbeat_interval_s: float = Field(default=5, ge=1, le=300)
+    """What agents are told."""
+
+
+_Kind = TypeVar("_Kind", bound=_Settings)
+
+
+def read_webhook_settings(env: Mapping[str, str]) -> WebhookSettings:
+    """Raises SettingsError naming every wrong variable."""
+    return _read(WebhookSettings, env)
+
+
+def read_controller_settings(env: Mapping[str, str]) -> ControllerSettings:
+    """Raises SettingsError naming every wrong variable."""
+    return _read(ControllerSettings, env)
+
+
+def _read(kind: type[_Kind], env: Mapping[str, str]) -> _Kind:
+    given = {
+        name: env[variable]
+        for name in kind.model_fields
+        if (variable := ENV_PREFIX + name.upper()) in env
+    }
+    try:
+        return kind.model_validate(given)
+    except ValidationError as fault:
+        lines = [
+            f"{ENV_PREFIX}{'.'.join(map(str, problem['loc'])).upper()}: {problem['msg']}"
+            + (f" (is {problem['input']!r})" if problem["type"] != "missing" else "")
+            for problem in fault.errors(include_url=False)
+        ]
+        raise SettingsError("; ".join(lines)) from fault
