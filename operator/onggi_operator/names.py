@@ -33,15 +33,15 @@ CLIENT_CONTAINER: Final = "onggi-client"
 RUN_VOLUME: Final = "onggi-run"
 CLIENT_VOLUME: Final = "onggi-client"
 DISK_VOLUME: Final = "onggi-disk"
-TOKEN_VOLUME: Final = "onggi-token"
+TOKEN_VOLUME: Final = "onggi-token"  # noqa: S105 - a name
 
 RUN_PATH: Final = "/run/onggi"
 CLIENT_PATH: Final = "/opt/onggi"
 DISK_PATH: Final = "/var/lib/onggi"
-TOKEN_PATH: Final = "/var/run/secrets/onggi"
+TOKEN_PATH: Final = "/var/run/secrets/onggi"  # noqa: S105 - a name
 SOCKET_PATH: Final = f"{RUN_PATH}/agent.sock"
 
-TOKEN_AUDIENCE: Final = "onggi"
+TOKEN_AUDIENCE: Final = "onggi"  # noqa: S105 - a name
 HTTP_PORT: Final = 9464
 HTTP_PORT_NAME: Final = "onggi-http"
 

@@ -1,0 +1,106 @@
+"""A cache of one kind of object, kept by a paged list and a watch.
+
+It holds projections, not objects: a pod is 5 to 50 KiB of JSON and a few hundred bytes of what is
+asked of it here. While the API server is away the cache keeps what it last saw.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Generic, TypeVar
+
+from onggi_operator.kube.client import ApiClient, ApiError, Expired, Unreachable
+
+ITEMS_MAX: Final = 50_000
+"""Five times the largest cluster planned for; past it objects are left out, and it is said."""
+
+BACKOFF_FIRST_S: Final = 0.5
+BACKOFF_MAX_S: Final = 30.0
+
+log = logging.getLogger(__name__)
+
+Key = tuple[str, str]
+"""Namespace and name."""
+
+View = TypeVar("View")
+
+
+class Reflector(Generic[View]):
+    """`project` turns an object into what is kept, or None to keep nothing of it."""
+
+    def __init__(
+        self,
+        api: ApiClient,
+        path: str,
+        project: Callable[[Mapping[str, Any]], View | None],
+        *,
+        params: Mapping[str, str] | None = None,
+        changed: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._api = api
+        self._path = path
+        self._project = project
+        self._params = dict(params or {})
+        self._changed = changed
+        self.items: dict[Key, View] = {}
+        self.synced = asyncio.Event()
+        """Set once the first list is complete, and never cleared."""
+
+    async def run(self) -> None:
+        """Follow the API until cancelled."""
+        wait_s = BACKOFF_FIRST_S
+        version = ""
+        while True:
+            try:
+                if not version:
+                    version = await self._list()
+                    wait_s = BACKOFF_FIRST_S
+                version = await self._watch(version)
+                wait_s = BACKOFF_FIRST_S
+            except Expired:
+                version = ""
+            except (ApiError, Unreachable) as fault:
+                log.warning("lost touch with %s: %s", self._path, fault, extra={"retry_s": wait_s})
+                await asyncio.sleep(wait_s)
+                wait_s = min(wait_s * 2, BACKOFF_MAX_S)
+                version = ""
+
+    async def _list(self) -> str:
+        fresh: dict[Key, View] = {}
+        version = ""
+        async for page in self._api.pages(self._path, self._params):
+            for item in page.get("items") or ():
+                self._keep(fresh, item)
+            version = page["metadata"]["resourceVersion"]
+        self.items = fresh
+        self.synced.set()
+        self._changed()
+        return version
+
+    async def _watch(self, version: str) -> str:
+        async for event in self._api.watch(self._path, self._params, version):
+            item = event["object"]
+            version = item["metadata"]["resourceVersion"]
+            match event["type"]:
+                case "ADDED" | "MODIFIED":
+                    self._keep(self.items, item)
+                case "DELETED":
+                    self.items.pop(key_of(item), None)
+                case _:
+                    continue
+            self._changed()
+        return version
+
+    def _keep(self, into: dict[Key, View], item: Mapping[str, Any]) -> None:
+        key = key_of(item)
+        view = self._project(item)
+        if view is None:
+            into.pop(key, None)
+        elif key in into or len(into) < ITEMS_MAX:
+            into[key] = view
+        else:
+            log.error("more than %d objects under %s; %s is left out", ITEMS_MAX, self._path, key)
+
+
+def key_of(item: Mapping[str, Any]) -> Key:
+    return item["metadata"].get("namespace", ""), item["metadata"]["name"]
