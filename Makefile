@@ -1,0 +1,51 @@
+# Everything here sets itself up: `make demo` and `make test` need Python 3.11+ and make, no root, no
+# cluster, no GPU. `make e2e` needs root on Debian or Ubuntu, or E2E_EXISTING=1 with a KUBECONFIG.
+VENV := .venv
+PY := $(VENV)/bin/python
+READY := $(VENV)/.ready
+PYTHON ?= python3
+
+.PHONY: help demo test lint format images e2e bench clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo "Python 3.11 or newer is needed; $(PYTHON) is $$($(PYTHON) --version 2>&1)." \
+	       "Name another one: make PYTHON=python3.12 ..." >&2; exit 1; }
+	@test -x $(PY) || $(PYTHON) -m venv $(VENV) || { \
+	  rm -rf $(VENV); echo "A virtual environment cannot be made: on Debian and Ubuntu install" \
+	       "the package python3-venv." >&2; exit 1; }
+	@echo "setting up $(VENV) (the first time downloads PyTorch, about 3 GB)"
+	@$(PY) -m pip install -q --disable-pip-version-check "uv>=0.5,<1"
+	@$(VENV)/bin/uv pip install -q --python $(PY) -e ".[dev,demo,bench]"
+	@touch $@
+
+demo: $(READY) ## a real model, cold, warm from memory and warm from disk after a restart
+	@$(PY) examples/01-warm-restart/demo.py
+
+test: $(READY) ## unit, property and agent tests
+	@$(PY) -m pytest
+
+lint: $(READY) ## format, lint, types, import contracts, chart
+	@$(VENV)/bin/ruff format --check .
+	@$(VENV)/bin/ruff check .
+	@$(VENV)/bin/mypy operator/onggi_operator sidecar/onggi_core sidecar/onggi_sidecar sidecar/onggi
+	@$(VENV)/bin/mypy --python-version 3.10 sidecar/onggi_core sidecar/onggi
+	@$(VENV)/bin/lint-imports
+
+format: $(READY) ## put the code in the one format
+	@$(VENV)/bin/ruff format . && $(VENV)/bin/ruff check --fix .
+
+images: ## container images, as archives under build/images
+	@e2e/images
+
+e2e: $(READY) ## the whole chain on a real Kubernetes with a real engine
+	@e2e/run
+
+bench: $(READY) ## load, store and lookup against memcpy, Redis and the bare disk
+	@$(PY) -m bench
+
+clean: ## what the above made here; caches of the end-to-end tests stay in ~/.cache
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
