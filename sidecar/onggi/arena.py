@@ -11,6 +11,7 @@ import ctypes
 import mmap
 import os
 import struct
+import threading
 from collections.abc import Iterable
 from typing import Final
 
@@ -63,6 +64,8 @@ class Arena:
         self._step_bytes = min(POPULATE_STEP_BYTES, max(extent_bytes, mmap.PAGESIZE))
         self._populated: set[int] = set()
         self._can_populate = True
+        self._idle = threading.Condition()
+        self._writers = 0
         self._first_byte = ctypes.c_char.from_buffer(self._map)  # keeps the mapping in place
         self.address = ctypes.addressof(self._first_byte)
         self._check()
@@ -98,11 +101,23 @@ class Arena:
         """Copy memory into the arena. False: the agent took the arena back, nothing is kept.
         Raises ValueError outside the file, before a byte is copied."""
         joined = self._ready(pieces)
-        if not self.alive:
-            return False
-        for offset, address, length in joined:
-            copy(self.address + offset, address, length)
-        return self.alive
+        with self._idle:
+            self._writers += 1
+        try:
+            if not self.alive:
+                return False
+            for offset, address, length in joined:
+                copy(self.address + offset, address, length)
+            return self.alive
+        finally:
+            with self._idle:
+                self._writers -= 1
+                self._idle.notify_all()
+
+    def await_idle(self, timeout_s: float) -> bool:
+        """Until no thread copies into the arena."""
+        with self._idle:
+            return self._idle.wait_for(lambda: not self._writers, timeout_s)
 
     def prepare(self, offset: int, length_bytes: int) -> None:
         """Check a range and fill the page table under it, once a stretch.

@@ -20,6 +20,7 @@ from onggi.outcomes import (
     NO_EPOCH,
     NO_LOAD,
     NOTHING,
+    OTHER_PROCESS,
     Load,
     Looked,
     Pages,
@@ -90,7 +91,8 @@ class Client:
     @property
     def attached(self) -> bool:
         """True if there is a session; tries to attach when it is time to."""
-        return self._link.session() is not None
+        session = self._link.session()
+        return session is not None and self._link.check(session)
 
     @property
     def session_number(self) -> int:
@@ -149,22 +151,28 @@ class Client:
             return NO_LOAD
         if not reply.blocks:
             return NO_LOAD
-        epoch, until_s = asked.session.welcome.epoch, asked.sent_s + asked.session.lease_s
+        session = asked.session
+        session.hold()
+        epoch, until_s, number = (
+            session.welcome.epoch,
+            asked.sent_s + session.lease_s,
+            session.number,
+        )
         rows = tuple(
-            Pages(epoch, offsets, space.page_bytes, until_s)
+            Pages(epoch, offsets, space.page_bytes, until_s, number)
             for space, offsets in zip(self.spaces, reply.offsets, strict=True)
         )
-        number = asked.session.number
         return Load(reply.blocks, rows, reply.from_disk, reply.ticket, number)
 
     def finish_load(self, load: Load, outcome: LoadOutcome, *, blocks: int | None = None) -> None:
         """Give the pin back. blocks: how many leading blocks are in use now, if not all."""
-        session = self._link.current
-        if not load.blocks or session is None or session.number != load.session:
+        session = self._link.held(load.session)
+        if not load.blocks or session is None:
             return  # nothing was pinned, or the pin ended with its session
         used = load.blocks if blocks is None else blocks
         used = used if outcome is LoadOutcome.LOADED else 0
         self._link.tell(session, LoadComplete(load.ticket, outcome, used))
+        session.release()
 
     # ---- storing
 
@@ -175,47 +183,49 @@ class Client:
         keys = _checked(keys)
         page_bytes = self.spaces[space].page_bytes
         asked = self._link.begin(StorePrepare(space, parent, keys))
-        reply = None
-        if asked is not None:
-            session = asked.session
+        nothing = StoreTicket((Slot.NO_ROOM,) * len(keys), NO_EPOCH, page_bytes, 0.0, 0, 0)
+        if asked is None:
+            return nothing
+        session = asked.session
 
-            def abandon(answer: Frame) -> None:
-                late = self._link.understand(session, answer)
-                if isinstance(late, StorePrepared):
-                    ending = StoreComplete(late.ticket, StoreOutcome.ABANDONED)
-                    self._link.tell(session, ending)
+        def abandon(answer: Frame) -> None:
+            late = self._link.understand(session, answer)
+            if isinstance(late, StorePrepared) and late.ticket:
+                self._link.tell(session, StoreComplete(late.ticket, StoreOutcome.ABANDONED))
 
-            reply = self._link.end(asked, "STORE_PREPARE", abandon)
-        if asked is None or not isinstance(reply, StorePrepared) or len(reply.slots) != len(keys):
-            return StoreTicket((Slot.NO_ROOM,) * len(keys), NO_EPOCH, page_bytes, 0.0, 0, 0)
-        return StoreTicket(
-            reply.slots,
-            asked.session.welcome.epoch,
-            page_bytes,
-            asked.sent_s + asked.session.lease_s,
-            reply.ticket,
-            asked.session.number,
-        )
+        reply = self._link.end(asked, "STORE_PREPARE", abandon)
+        if not isinstance(reply, StorePrepared) or len(reply.slots) != len(keys):
+            return nothing
+        until_s = asked.sent_s + session.lease_s
+        number = session.number if reply.ticket else 0
+        if number:
+            session.hold()
+        epoch = session.welcome.epoch
+        return StoreTicket(reply.slots, epoch, page_bytes, until_s, reply.ticket, number)
 
     def finish_store(self, ticket: StoreTicket, outcome: StoreOutcome) -> int:
         """Seal what was copied, or drop it. Returns the blocks that are visible from now on."""
-        session = self._link.current
-        if not ticket.granted or session is None or session.number != ticket.session:
+        session = self._link.held(ticket.session)
+        if session is None:
             return 0  # nothing was reserved, or the reservation ended with its session
-        asked = self._link.begin(StoreComplete(ticket.ticket, outcome))
+        asked = self._link.begin_on(session, StoreComplete(ticket.ticket, outcome))
         reply = self._link.end(asked, "STORE_COMPLETE") if asked is not None else None
+        session.release()
         return reply.sealed if isinstance(reply, StoreCompleted) else 0
 
     # ---- copying
 
-    def arena(self, epoch: bytes) -> Arena | None:
-        """The mapping that pages of `epoch` lie in, if it is the present one; attaches if need be.
+    def arena(self, pages: Pages) -> Arena | None:
+        """The mapping that `pages` lie in; None: they are gone. Attaches if need be.
 
         For whoever addresses memory in pieces (arena.copy_out, copy_in) and looks at expires_s
-        and at the epoch's answer for himself.
+        himself. Pages of another process are found by their epoch.
         """
-        session = self._link.session()
-        if session is None or session.welcome.epoch != epoch:
+        if pages.session != OTHER_PROCESS:
+            session = self._link.held(pages.session)
+        else:
+            session = self._link.session()
+        if session is None or session.welcome.epoch != pages.epoch:
             return None
         return session.arena
 
@@ -223,31 +233,20 @@ class Client:
         """Arena to memory, one writable buffer or CPU tensor a page. False: the pages are gone
         (agent restarted, lease over), and what the buffers hold is worth nothing."""
         held = _held(buffers, pages, writable=True)
-        arena = self.arena(pages.epoch)
+        arena = self.arena(pages)
         if arena is None:
             return False
-        whole = arena.copy_out(
-            [(o, h.at, h.nbytes) for o, h in zip(pages.offsets, held, strict=True)]
-        )
-        return whole and self._link.now_s() < pages.expires_s
+        pieces = [(o, h.at, h.nbytes) for o, h in zip(pages.offsets, held, strict=True)]
+        return arena.copy_out(pieces) and self._link.now_s() < pages.expires_s
 
     def copy_in(self, pages: Pages, buffers: Sequence[Any]) -> bool:
         """Memory to arena, one buffer or CPU tensor a page. False: do not seal."""
         held = _held(buffers, pages, writable=False)
-        arena = self.arena(pages.epoch)
+        arena = self.arena(pages)
         if arena is None or self._link.now_s() >= pages.expires_s:
             return False
-        whole = arena.copy_in(
-            [
-                (o, h.at, h.nbytes)
-                for o, h in zip(pages.offsets, held, strict=True)
-                if h.view is None
-            ]
-        )
-        for offset, page in zip(pages.offsets, held, strict=True):
-            if page.view is not None:
-                arena.view(offset, page.nbytes)[:] = page.view
-        return whole and arena.alive and self._link.now_s() < pages.expires_s
+        pieces = [(o, h.at, h.nbytes) for o, h in zip(pages.offsets, held, strict=True)]
+        return arena.copy_in(pieces) and self._link.now_s() < pages.expires_s
 
     # ---- all in one
 

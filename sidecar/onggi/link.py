@@ -22,6 +22,12 @@ from onggi_core.wire.frame import FATAL, Status, WireError
 from onggi_core.wire.replies import Reply, decode_reply
 from onggi_core.wire.requests import Hello, Request, SpaceSpec
 
+CLOSE_WAIT_S: Final = 1.0
+"""For copies of other threads at close(): they take at most some 50 ms."""
+
+REFUSALS_SAID_MAX: Final = 32
+"""Different sentences logged over a process's life; a peer that makes up new ones cannot flood."""
+
 _TRY_LATER: Final = frozenset({Status.STOPPING, Status.TOO_MANY})
 """Refusals that say something about the agent's state and not about the request."""
 
@@ -55,12 +61,14 @@ class Link:
         self._log = log
         self._closed = False
         self._session: Session | None = None
+        self._sessions: dict[int, Session] = {}
         self._begin_in_this_process()
 
     def _begin_in_this_process(self) -> None:
-        if self._session is not None:  # a fork: what we hold is the parent's
-            self._session.channel.let_go()
-            self._session = None
+        for session in self._sessions.values():  # a fork: what we hold is the parent's
+            session.channel.let_go()
+        self._sessions = {}
+        self._session = None
         self._pid = os.getpid()
         self._attaching = threading.Lock()
         self._patience = Patience(self._log, f"agent at {self._socket_path}", self.now_s)
@@ -73,13 +81,15 @@ class Link:
         if not self._patience.may_try():
             return None
         session = self._session
-        if session is not None and not session.channel.closed:
+        if session is not None and session.open:
             return session
         if self._closed or not self._attaching.acquire(blocking=False):
             return None  # closed, or another thread attaches: that one's caller pays, we miss
         try:
             hello = Hello(self._pid, self._engine, self._spaces)
-            self._session = attach(self._socket_path, hello, self.now_s)
+            self._session = session = attach(self._socket_path, hello, self.now_s)
+            self._sessions = {n: s for n, s in self._sessions.items() if s.open}
+            self._sessions[session.number] = session
         except AttachFailed as failed:
             self._session = None
             self._patience.failed(str(failed))
@@ -87,25 +97,22 @@ class Link:
         finally:
             self._attaching.release()
         self._patience.went_well()
-        return self._session
+        return session
 
     @property
     def current(self) -> Session | None:
         """The session as it is, without attaching."""
         return self._session if self._pid == os.getpid() else None
 
+    def held(self, number: int) -> Session | None:
+        """The session a ticket belongs to, while the agent still holds it open for us."""
+        session = self._sessions.get(number) if self._pid == os.getpid() else None
+        return session if session is not None and session.open else None
+
     def begin(self, request: Request) -> Asked | None:
         """Send a request and do not wait."""
         session = self.session()
-        if session is None:
-            return None
-        sent_s = self.now_s()
-        try:
-            call = session.channel.start(request.op, request.encode(), sent_s + self.deadline_s)
-        except ChannelClosed as error:
-            self.lost(session, str(error))
-            return None
-        return Asked(session, call, sent_s)
+        return self.begin_on(session, request) if session is not None else None
 
     def end(
         self, asked: Asked, what: str, on_late: Callable[[Frame], None] | None = None
@@ -124,18 +131,32 @@ class Link:
             return None
         return self.understand(asked.session, answer)
 
-    def tell(self, session: Session, request: Request) -> None:
-        """Send a request whose reply nobody needs. Nothing happens on another session than the
-        current one: the agent dropped what belonged to it when it ended."""
-        if session is not self.current or session.channel.closed:
-            return
+    def begin_on(self, session: Session, request: Request) -> Asked | None:
+        """Send on a session that may not be the current one: the end of a ticket it gave."""
+        sent_s = self.now_s()
         try:
-            deadline_s = self.now_s() + self.deadline_s
-            call = session.channel.start(request.op, request.encode(), deadline_s)
-            session.channel.give_up(call)
+            call = session.channel.start(request.op, request.encode(), sent_s + self.deadline_s)
+        except ChannelClosed as error:
+            self.lost(session, str(error))
+            return None
+        return Asked(session, call, sent_s)
+
+    def tell(self, session: Session, request: Request) -> None:
+        """Send a request whose reply nobody needs."""
+        asked = self.begin_on(session, request)
+        if asked is None:
+            return
+        session.channel.give_up(asked.call)
+        self.check(session)
+
+    def check(self, session: Session) -> bool:
+        """Take in what the agent sent unasked or late. False: the stream has ended."""
+        try:
             session.channel.drain()
         except ChannelClosed as error:
             self.lost(session, str(error))
+            return False
+        return True
 
     def understand(self, session: Session, answer: Frame) -> Reply | None:
         """The reply in a frame; a refusal is None, said once for each sentence."""
@@ -159,7 +180,9 @@ class Link:
     def late(self, session: Session, what: str) -> None:
         why = f"no answer to {what} within {self.deadline_s * 1000:.0f} ms"
         if self._patience.was_late(why):
-            session.channel.close(why)
+            session.close_when_free(why)
+            if session is self._session:
+                self._session = None
 
     def lost(self, session: Session, why: str) -> None:
         """The connection is gone. Counted once, by the first caller that notices."""
@@ -168,12 +191,10 @@ class Link:
             self._patience.failed(f"connection lost: {why}")
 
     def close(self) -> None:
-        """End the session; calls answer MISS from now on."""
+        """End the session; calls answer MISS from now on. A store that is copying ends first."""
         self._closed = True
         session, self._session = self.current, None
-        if session is not None:
-            session.channel.close("closed by the client")
-
-
-REFUSALS_SAID_MAX: Final = 32
-"""Different sentences logged over a process's life; a peer that makes up new ones cannot flood."""
+        if session is None:
+            return
+        session.arena.await_idle(CLOSE_WAIT_S)
+        session.channel.close("closed by the client")

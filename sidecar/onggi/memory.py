@@ -7,35 +7,23 @@ nothing where there is no torch.
 from __future__ import annotations
 
 import ctypes
-from typing import Any
+from typing import Any, NamedTuple
 
 
-class Held:
-    """One page of the caller's memory. Keep it until the copy is over: it holds the export that
-    keeps the memory where it is. read_only memory has no address and is copied through its view."""
+class Held(NamedTuple):
+    """One page of the caller's memory. Keep it until the copy is over: `keeper` is the export that
+    keeps the memory where it is."""
 
-    __slots__ = ("_keeper", "address", "nbytes", "view")
-
-    @property
-    def at(self) -> int:
-        """The address; only memory with a view has none, and that is copied through the view."""
-        assert self.address is not None
-        return self.address
-
-    def __init__(
-        self, address: int | None, nbytes: int, keeper: object, view: memoryview | None
-    ) -> None:
-        self.address = address
-        self.nbytes = nbytes
-        self.view = view
-        self._keeper = keeper
+    at: int
+    nbytes: int
+    keeper: object
 
 
 def hold(page: Any, nbytes: int, *, name: str, writable: bool) -> Held:
     """The memory of one page. Raises ValueError naming the field, what it is and what is right.
 
     page: C-contiguous bytes-like object, or contiguous torch tensor on the CPU, of exactly
-    `nbytes` bytes.
+    `nbytes` bytes. Memory that is read-only and not `bytes` itself is copied first.
     """
     if hasattr(page, "data_ptr"):
         return _hold_tensor(page, nbytes, name)
@@ -49,12 +37,14 @@ def hold(page: Any, nbytes: int, *, name: str, writable: bool) -> Held:
         raise ValueError(f"{name} has strides {view.strides}; hand in C-contiguous memory")
     if view.nbytes != nbytes:
         raise ValueError(f"{name} has {view.nbytes} bytes; a page of this space has {nbytes}")
-    if view.readonly:
-        if writable:
-            raise ValueError(f"{name} is read-only; a load writes into it")
-        return Held(None, nbytes, view, view.cast("B"))
-    first = ctypes.c_char.from_buffer(view)
-    return Held(ctypes.addressof(first), nbytes, first, None)
+    if not view.readonly:
+        first = ctypes.c_char.from_buffer(view)
+        return Held(ctypes.addressof(first), nbytes, first)
+    if writable:
+        raise ValueError(f"{name} is read-only; a load writes into it")
+    raw = page if isinstance(page, bytes) else view.tobytes()
+    inside = ctypes.c_char_p(raw)  # points at the bytes object's own memory
+    return Held(ctypes.cast(inside, ctypes.c_void_p).value or 0, nbytes, (raw, inside))
 
 
 def _hold_tensor(page: Any, nbytes: int, name: str) -> Held:
@@ -67,4 +57,4 @@ def _hold_tensor(page: Any, nbytes: int, name: str) -> Held:
     size = page.numel() * page.element_size()
     if size != nbytes:
         raise ValueError(f"{name} has {size} bytes; a page of this space has {nbytes}")
-    return Held(page.data_ptr(), nbytes, page, None)
+    return Held(page.data_ptr(), nbytes, page)

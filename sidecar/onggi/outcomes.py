@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from onggi_core.wire.replies import Slot
 
 NO_EPOCH: Final = b""
 """Of a load or a store that got nothing: it names no arena, so no copy can use it."""
+
+OTHER_PROCESS: Final = 0
 
 
 @dataclass(frozen=True)
@@ -29,18 +31,24 @@ class Pages:
     Plain data: a scheduler may send it to a worker process, which copies through a client of its
     own. offsets: arena file offsets, one a block. epoch: which arena; another one means that the
     agent has restarted and the pages are gone. expires_s: on time.monotonic(), which all processes
-    of a machine share; past it the agent may have given the pages to somebody else.
+    of a machine share; past it the agent may have given the pages to somebody else. session: which
+    of this process's sessions holds them; OTHER_PROCESS if none does.
     """
 
     epoch: bytes
     offsets: tuple[int, ...]
     page_bytes: int
     expires_s: float
+    session: int
 
     def part(self, first: int, count: int) -> Pages:
         """The `count` pages from number `first` on."""
         offsets = self.offsets[first : first + count]
-        return Pages(self.epoch, offsets, self.page_bytes, self.expires_s)
+        return replace(self, offsets=offsets)
+
+    def sent(self) -> Pages:
+        """The same pages as another process should see them."""
+        return replace(self, session=OTHER_PROCESS)
 
 
 @dataclass(frozen=True)
@@ -90,7 +98,7 @@ class StoreTicket:
     def pages(self) -> Pages:
         """Where the granted blocks go, in the order of `granted`."""
         offsets = tuple(slot for slot in self.slots if slot < _REFUSED_FROM)
-        return Pages(self.epoch, offsets, self.page_bytes, self.expires_s)
+        return Pages(self.epoch, offsets, self.page_bytes, self.expires_s, self.session)
 
 
 _REFUSED_FROM: Final = min(Slot)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import socket
-from dataclasses import dataclass
+import threading
 from typing import Final
 
 from onggi.arena import Arena, ArenaRefused
@@ -30,20 +30,55 @@ class AttachFailed(Exception):
     """No session came about; the message is a sentence that says why."""
 
 
-@dataclass(frozen=True)
 class Session:
     """One attachment. number: unique in this process, so that a ticket of another session is told
-    from one of this."""
+    from one of this.
 
-    number: int
-    channel: Channel
-    welcome: Welcome
-    arena: Arena
+    The agent takes the end of the stream as our word that no page of this session is touched any
+    more. So while a ticket is held (a copy may be running, in this process or in a worker that was
+    told the pages) our side does not close, whatever it thinks of the agent.
+    """
+
+    def __init__(self, channel: Channel, welcome: Welcome, arena: Arena) -> None:
+        self.number = next(_numbers)
+        self.channel = channel
+        self.welcome = welcome
+        self.arena = arena
+        self._lock = threading.Lock()
+        self._holds = 0
+        self._close_because = ""
 
     @property
     def lease_s(self) -> float:
         """How long after a request was sent the pages it names may be touched."""
         return self.welcome.lease_ms / 1000.0 * LEASE_USED
+
+    @property
+    def open(self) -> bool:
+        return not self.channel.closed
+
+    def hold(self) -> None:
+        """A ticket was given."""
+        with self._lock:
+            self._holds += 1
+
+    def release(self) -> bool:
+        """A ticket is finished. True: it was the last, and the session has ended with it."""
+        with self._lock:
+            self._holds -= 1
+            because = self._close_because if self._holds <= 0 else ""
+        if because:
+            self.channel.close(because)
+        return bool(because)
+
+    def close_when_free(self, because: str) -> bool:
+        """End the stream as soon as no ticket is held. True: it has ended."""
+        with self._lock:
+            self._close_because = because
+            free = self._holds <= 0
+        if free:
+            self.channel.close(because)
+        return free
 
 
 def attach(socket_path: str, hello: Hello, clock: Clock) -> Session:
@@ -66,7 +101,7 @@ def attach(socket_path: str, hello: Hello, clock: Clock) -> Session:
     except AttachFailed:
         channel.close("attaching failed")
         raise
-    return Session(next(_numbers), channel, welcome, arena)
+    return Session(channel, welcome, arena)
 
 
 def _connect(socket_path: str, clock: Clock) -> Channel:

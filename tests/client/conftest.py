@@ -1,0 +1,49 @@
+"""Fixtures of the client's tests."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+
+def _load(name: str) -> ModuleType:
+    """A helper module beside this file; test folders are not packages."""
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+fake_agent = _load("fake_agent")
+
+
+@pytest.fixture
+def make_agent(tmp_path: Path) -> Iterator[Any]:
+    """Makes running fake agents, one a folder."""
+    agents = []
+
+    def make(folder: Path | None = None, **kwargs: Any) -> Any:
+        agent = fake_agent.FakeAgent(folder or tmp_path, **kwargs).start()
+        agents.append(agent)
+        return agent
+
+    yield make
+    for agent in agents:
+        agent.__exit__()
+
+
+@pytest.fixture
+def agent(make_agent: Any) -> Any:
+    """4 MiB of host tier, no disk."""
+    return make_agent()
