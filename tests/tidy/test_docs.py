@@ -1,0 +1,31 @@
+"""Docs that retell a table in the code must tell it as it is."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from onggi_core.engine.session import TICKETS_MAX
+from onggi_core.page import MOVES
+from onggi_core.wire import frame
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+
+def test_the_diagram_of_a_pages_life_is_the_table() -> None:
+    text = (DOCS / "architecture.md").read_text()
+    drawn = re.findall(r"^  (\w+) --> (\w+): (\w+)$", text, re.MULTILINE)
+    assert set(drawn) == {(s.name, to.name, event.name) for (s, event), to in MOVES.items()}
+
+
+def test_the_protocol_page_has_the_codes_and_limits_of_the_code() -> None:
+    text = (DOCS / "protocol.md").read_text()
+    for status in frame.Status:
+        fatal = r"\*fatal\*" if status in frame.FATAL else r"(?!\*fatal\*)"
+        assert re.search(rf"^\| {status.value} \| {status.name} \| {fatal}", text, re.MULTILINE)
+    headings = " ".join(line for line in text.splitlines() if line.startswith("### "))
+    for op in frame.Op:
+        assert f"{op.value} {op.name}" in headings
+    for limit in (frame.KEYS_MAX, frame.SPACES_MAX, frame.OFFSETS_MAX, TICKETS_MAX):
+        assert f"| {limit:,} |" in text
+    assert f"{frame.PAYLOAD_MAX_BYTES:,}" in text
