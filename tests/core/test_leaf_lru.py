@@ -53,7 +53,9 @@ class AgainstAModel(RuleBasedStateMachine):
     @rule(key=keys)
     def remove(self, key) -> None:
         if key in self.uses:
-            del self.uses[key]
+            use = self.uses.pop(key)
+            if PARENT[key] in self.uses:
+                self.uses[PARENT[key]] = max(self.uses[PARENT[key]], use)
             self.held.discard(key)
             self.lru.remove(key)
 

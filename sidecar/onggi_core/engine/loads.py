@@ -50,7 +50,6 @@ def _gather(state: State, load: Load, asked: LoadPrepare) -> None:
             if page is None or page in load.pinned or page in load.unready:
                 break  # not here; or the key came twice, and no chain holds a block twice
             row.append(page)
-            space.ranking(state.host.name).touch(key, use)
             if page.readable:
                 _pin(state, load, space, page)
             else:
@@ -60,6 +59,8 @@ def _gather(state: State, load: Load, asked: LoadPrepare) -> None:
             _release_pages(state, load, [row])
             break
         load.rows.append(row)
+    for space, page in zip(load.spaces, load.rows[-1] if load.rows else (), strict=False):
+        space.ranking(state.host.name).touch(page.block.key, use)
 
 
 def _page(state: State, space: Space, key: bytes, *, may_wait: bool) -> Page | None:

@@ -8,7 +8,7 @@ from onggi_core.engine import promotion
 from onggi_core.engine.session import Session
 from onggi_core.engine.space import Space, TierName
 from onggi_core.engine.state import State
-from onggi_core.page import Block
+from onggi_core.page import READABLE, Block
 from onggi_core.wire.replies import Looked, Mode
 
 
@@ -45,10 +45,11 @@ def _runs(space: Space, keys: Sequence[bytes], limit: int, use: int) -> tuple[in
     ready = 0
     for key in keys[:limit]:
         block = blocks.get(key)
-        if block is None or block.host is None or not block.host.readable:
+        if block is None or block.host is None or block.host.state not in READABLE:
             break
-        ranking.touch(key, use)
         ready += 1
+    if ready:
+        ranking.touch(keys[ready - 1], use)
     pending = ready
     for key in keys[ready:]:
         block = blocks.get(key)

@@ -3,6 +3,9 @@
 Ranks the blocks of one space in one tier. Only a leaf, a block without children here, may be
 picked; once it goes its parent may be a leaf. So what remains of a chain is always its beginning,
 and a lookup's longest consecutive run is all that was kept of it.
+
+Using a block is using all blocks before it, so it is enough to touch the last one of a run: a block
+that goes hands its last use on to its parent. One touch a lookup, instead of one a block.
 """
 
 from __future__ import annotations
@@ -60,7 +63,8 @@ class LeafFirstLru:
         self._enqueue(key, node)
 
     def touch(self, key: bytes, use: int) -> None:
-        """A block was asked for. Its place in the queue is mended when it comes up."""
+        """A block, and with it all before it, was asked for. Its place in the queue is mended when
+        it comes up."""
         node = self._nodes.get(key)
         if node is not None:
             node.use = use
@@ -85,6 +89,7 @@ class LeafFirstLru:
         if parent is not None:
             above = self._nodes[parent]
             above.kids -= 1
+            above.use = max(above.use, node.use)
             if above.resident:
                 self._enqueue(parent, above)
             elif not above.kids:
