@@ -35,13 +35,11 @@ class Reflector(Generic[View]):
         project: Callable[[Mapping[str, Any]], View | None],
         *,
         params: Mapping[str, str] | None = None,
-        changed: Callable[[], None] = lambda: None,
     ) -> None:
         self._api = api
         self._path = path
         self._project = project
         self._params = dict(params or {})
-        self._changed = changed
         self.items: dict[Key, View] = {}
         self.synced = asyncio.Event()
         """Set once the first list is complete, and never cleared."""
@@ -72,9 +70,10 @@ class Reflector(Generic[View]):
             for item in page.get("items") or ():
                 self._keep(fresh, item)
             version = page["metadata"]["resourceVersion"]
-        self.items = fresh
+        # In place and without an await between, so that readers may hold on to the mapping.
+        self.items.clear()
+        self.items.update(fresh)
         self.synced.set()
-        self._changed()
         return version
 
     async def _watch(self, version: str) -> str:
@@ -86,9 +85,6 @@ class Reflector(Generic[View]):
                     self._keep(self.items, item)
                 case "DELETED":
                     self.items.pop(key_of(item), None)
-                case _:
-                    continue
-            self._changed()
         return version
 
     def _keep(self, into: dict[Key, View], item: Mapping[str, Any]) -> None:

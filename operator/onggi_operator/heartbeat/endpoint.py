@@ -1,0 +1,102 @@
+"""`POST /v1/heartbeat`: a report in, a directive out."""
+
+import json
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry, Counter
+
+from onggi_core.heartbeat import (
+    BODY_BYTES_MAX,
+    Directive,
+    Heartbeat,
+    HeartbeatError,
+    dump_directive,
+    parse_heartbeat,
+)
+from onggi_operator.heartbeat.identity import Caller, Identities
+from onggi_operator.kube.client import ApiError, Unreachable
+from onggi_operator.observe.world import World
+
+HEARTBEAT_PATH: Final = "/v1/heartbeat"
+_BEARER: Final = "Bearer "
+
+log = logging.getLogger(__name__)
+
+
+class HeartbeatServer:
+    """`clock` is monotonic; `interval_s` is what agents are told."""
+
+    def __init__(
+        self,
+        world: World,
+        identities: Identities,
+        clock: Callable[[], float],
+        registry: CollectorRegistry,
+        *,
+        interval_s: float,
+    ) -> None:
+        self._world = world
+        self._identities = identities
+        self._clock = clock
+        self._interval_s = interval_s
+        self._answers = Counter(
+            "onggi_operator_heartbeats",
+            "Reports answered, by HTTP status.",
+            ["status"],
+            registry=registry,
+        )
+
+    def app(self) -> web.Application:
+        # One byte more, so that a body of exactly the limit is told from a longer one.
+        app = web.Application(client_max_size=BODY_BYTES_MAX + 1)
+        app.router.add_post(HEARTBEAT_PATH, self._beat)
+        return app
+
+    async def _beat(self, request: web.Request) -> web.Response:
+        answer = await self._answer(request)
+        self._answers.labels(str(answer.status)).inc()
+        return answer
+
+    async def _answer(self, request: web.Request) -> web.Response:
+        if (request.content_length or 0) > BODY_BYTES_MAX:
+            return _refused(413, f"the body is longer than {BODY_BYTES_MAX} bytes")
+        header = request.headers.get("Authorization", "")
+        if not header.startswith(_BEARER):
+            return _refused(401, "the Authorization header carries no bearer token")
+        try:
+            caller = await self._identities.caller(header.removeprefix(_BEARER))
+        except (ApiError, Unreachable) as fault:
+            log.warning("a token could not be reviewed: %s", fault)
+            return _refused(503, "the token could not be reviewed; try again", retry_s=5)
+        if caller is None:
+            return _refused(401, "the token is not valid, or not bound to a pod for this audience")
+        try:
+            beat = parse_heartbeat(await request.read())
+        except web.HTTPRequestEntityTooLarge:
+            return _refused(413, f"the body is longer than {BODY_BYTES_MAX} bytes")
+        except HeartbeatError as problem:
+            return _refused(400, str(problem))
+        return self._take(caller, beat)
+
+    def _take(self, caller: Caller, beat: Heartbeat) -> web.Response:
+        """No await from here on: what is checked is what is counted."""
+        if caller != Caller(beat.namespace, beat.pod, beat.pod_uid):
+            return _refused(403, f"the token belongs to pod {caller.namespace}/{caller.pod}")
+        asked = self._world.pool_of_pod((beat.namespace, beat.pod), beat.pod_uid)
+        if asked is not None and asked != beat.pool:
+            return _refused(403, f"pod {beat.pod} asks for pool {asked}, not {beat.pool}")
+        if not self._world.hear(beat, now_s=self._clock()):
+            return _refused(503, "there are too many agents already", retry_s=60)
+        # A pool that is gone leaves its engines alone: they go on as they are.
+        mode = self._world.mode_for((beat.namespace, beat.pool)) or beat.mode
+        body = dump_directive(Directive(mode, self._interval_s))
+        return web.Response(body=body, content_type="application/json")
+
+
+def _refused(status: int, why: str, *, retry_s: int | None = None) -> web.Response:
+    headers = {} if retry_s is None else {"Retry-After": str(retry_s)}
+    text = json.dumps({"error": why})
+    return web.Response(status=status, text=text, content_type="application/json", headers=headers)

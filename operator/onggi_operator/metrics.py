@@ -1,0 +1,61 @@
+"""Metrics of pools, drawn from a snapshot at each scrape: series of a pool go when it goes. Labels
+are namespace and pool, never a pod."""
+
+from collections.abc import Callable, Iterable, Iterator
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from onggi_operator.observe.world import PoolSnapshot
+from onggi_operator.plan.conditions import census
+
+LABELS = ("namespace", "pool")
+
+
+class PoolMetrics(Collector):
+    """`pools` is asked at each scrape."""
+
+    def __init__(
+        self, pools: Callable[[], Iterable[PoolSnapshot]], clock: Callable[[], float]
+    ) -> None:
+        self._pools = pools
+        self._clock = clock
+
+    def describe(self) -> Iterable[Metric]:
+        """Empty, so that registering does not look at a world that is not there yet."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        pods = GaugeMetricFamily(
+            "onggi_pool_pods", "Pods that ask for the pool.", labels=(*LABELS, "state")
+        )
+        capacity = _bytes("onggi_pool_capacity_bytes", "Bytes that agents hold.")
+        used = _bytes("onggi_pool_used_bytes", "Bytes that hold blocks.")
+        hits = CounterMetricFamily(
+            "onggi_pool_hit_blocks", "Blocks served.", labels=(*LABELS, "tier")
+        )
+        misses = CounterMetricFamily("onggi_pool_miss_blocks", "Blocks not held.", labels=LABELS)
+        saved = CounterMetricFamily(
+            "onggi_pool_tokens_saved", "Prompt tokens not computed again.", labels=LABELS
+        )
+        for pool in self._pools():
+            key = pool.key
+            seen = census(pool, now_s=self._clock())
+            for state in ("matched", "injected", "ready", "skipped", "missed"):
+                pods.add_metric((*key, state), len(getattr(seen, state)))
+            beats = [pool.heard[pod.uid].beat for pod in seen.ready]
+            for family, sizes in (
+                (capacity, [beat.capacity for beat in beats]),
+                (used, [beat.used for beat in beats]),
+            ):
+                family.add_metric((*key, "host"), sum(size.host_bytes for size in sizes))
+                family.add_metric((*key, "disk"), sum(size.disk_bytes for size in sizes))
+            hits.add_metric((*key, "host"), pool.totals.host_blocks)
+            hits.add_metric((*key, "disk"), pool.totals.disk_blocks)
+            misses.add_metric(key, pool.totals.miss_blocks)
+            saved.add_metric(key, pool.totals.tokens_saved)
+        yield from (pods, capacity, used, hits, misses, saved)
+
+
+def _bytes(name: str, text: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(name, text, labels=(*LABELS, "tier"))

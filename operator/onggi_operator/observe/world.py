@@ -1,0 +1,148 @@
+"""Everything the controller knows, changed by plain calls and read as frozen snapshots.
+
+Nothing here awaits, so a snapshot is always of one moment.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from onggi_core.heartbeat import Heartbeat, Mode
+from onggi_operator.kube.reflector import Key, key_of
+from onggi_operator.observe.pods import PodView
+from onggi_operator.observe.totals import Counted, Counters, Ledger, ledger_of
+from onggi_operator.pool import Pool, PoolUnreadable, read_pool
+
+AGENTS_MAX: Final = 20_000
+"""Twice the largest cluster planned for, at about 2 KiB each; agents beyond are told to wait."""
+
+POOLS_MAX: Final = 2_000
+"""Pools with a status of their own; metrics have a few series for each."""
+
+AGENT_KEPT_S: Final = 600
+"""A silent agent is remembered this long, so that one that was only cut off is not counted anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """An agent's last report and when it came (monotonic)."""
+
+    beat: Heartbeat
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class PoolSnapshot:
+    """One pool and all that concerns it."""
+
+    key: Key
+    uid: str
+    generation: int
+    pool: Pool | PoolUnreadable
+    status: Mapping[str, Any]
+    pods: tuple[PodView, ...]
+    heard: Mapping[str, Heard]
+    totals: Counters
+    agents: Mapping[str, Counted]
+
+
+@dataclass(slots=True)
+class _PoolRecord:
+    uid: str
+    generation: int
+    pool: Pool | PoolUnreadable
+    status: Mapping[str, Any]
+    ledger: Ledger
+    heard: dict[str, Heard] = field(default_factory=dict)
+
+
+class World:
+    """`started` is when this operator began, in the API's own notation."""
+
+    def __init__(self, pods: Mapping[Key, PodView], *, started: str) -> None:
+        self._pods = pods
+        self._started = started
+        self._pools: dict[Key, _PoolRecord] = {}
+
+    def see_pool(self, body: Mapping[str, Any]) -> None:
+        """A pool as it is now. The ledger is read from the status once, when the pool is new here:
+        from then on it is this process that knows better."""
+        meta, key = body["metadata"], key_of(body)
+        status = body.get("status") or {}
+        known = self._pools.get(key)
+        if known is None or known.uid != meta["uid"]:
+            if len(self._pools) >= POOLS_MAX:
+                return
+            known = _PoolRecord(meta["uid"], 0, _read(body), status, ledger_of(status))
+            self._pools[key] = known
+        known.generation, known.status = meta["generation"], status
+        known.pool = _read(body)
+
+    def lose_pool(self, key: Key) -> None:
+        self._pools.pop(key, None)
+
+    def mode_for(self, key: Key) -> Mode | None:
+        """What agents of this pool should do; None when nobody here can say."""
+        record = self._pools.get(key)
+        return record.pool.mode if record and isinstance(record.pool, Pool) else None
+
+    def pool_of_pod(self, key: Key, uid: str) -> str | None:
+        """The pool that a pod asks for; None when the pod is not known (yet)."""
+        pod = self._pods.get(key)
+        return pod.pool if pod is not None and pod.uid == uid else None
+
+    def hear(self, beat: Heartbeat, *, now_s: float) -> bool:
+        """Take a report in. False when there are too many agents already."""
+        record = self._pools.get((beat.namespace, beat.pool))
+        if record is None:
+            return True
+        if beat.pod_uid not in record.heard and self.agents_count() >= AGENTS_MAX:
+            return False
+        pod = self._pods.get((beat.namespace, beat.pod))
+        newborn = pod is not None and pod.uid == beat.pod_uid and pod.created > self._started
+        record.ledger.absorb(beat, newborn=newborn)
+        record.heard[beat.pod_uid] = Heard(beat, now_s)
+        return True
+
+    def agents_count(self) -> int:
+        return sum(len(record.heard) for record in self._pools.values())
+
+    def snapshot(self, *, now_s: float) -> tuple[PoolSnapshot, ...]:
+        """Every pool, and forget agents whose pods are gone."""
+        by_pool: dict[Key, list[PodView]] = {key: [] for key in self._pools}
+        for pod in self._pods.values():
+            if (pods := by_pool.get((pod.namespace, pod.pool))) is not None and not pod.deleting:
+                pods.append(pod)
+        return tuple(
+            self._one(key, record, by_pool[key], now_s)
+            for key, record in sorted(self._pools.items())
+        )
+
+    def _one(
+        self, key: Key, record: _PoolRecord, pods: list[PodView], now_s: float
+    ) -> PoolSnapshot:
+        alive = {pod.uid for pod in pods}
+        record.heard = {
+            uid: heard
+            for uid, heard in record.heard.items()
+            if uid in alive or now_s - heard.at_s < AGENT_KEPT_S
+        }
+        record.ledger.forget_all_but(alive | record.heard.keys())
+        return PoolSnapshot(
+            key=key,
+            uid=record.uid,
+            generation=record.generation,
+            pool=record.pool,
+            status=record.status,
+            pods=tuple(sorted(pods, key=lambda pod: (pod.created, pod.name))),
+            heard=dict(record.heard),
+            totals=record.ledger.totals,
+            agents=dict(record.ledger.agents),
+        )
+
+
+def _read(body: Mapping[str, Any]) -> Pool | PoolUnreadable:
+    try:
+        return read_pool(body)
+    except PoolUnreadable as problem:
+        return problem

@@ -1,0 +1,3 @@
+"""What to write, as pure functions of a snapshot: a pool's status (`status`, `conditions`), whether
+now is the time (`writes`), and who is told by an Event (`events`). May import: observe, onggi_core.
+Not here: clocks and the API."""

@@ -1,0 +1,121 @@
+"""From a snapshot of a pool to the status it should have."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from onggi_core.quantity import format_size
+from onggi_operator.observe.pods import PodView
+from onggi_operator.observe.totals import Counters, agents_field, totals_fields
+from onggi_operator.observe.world import PoolSnapshot
+from onggi_operator.plan.conditions import (
+    Census,
+    Finding,
+    Reason,
+    Status,
+    Type,
+    census,
+    findings,
+    written,
+)
+
+LISTED_MAX: Final = 20
+"""Pods in `skipped` and `missed`, as in the schema: the newest tell what is wrong now."""
+
+NOTHING: Final = "-"
+
+
+def plan_status(world: PoolSnapshot, *, now_s: float, now: str) -> dict[str, Any]:
+    """`now_s` is the monotonic time of heartbeats, `now` the wall clock as the API writes it."""
+    pods = census(world, now_s=now_s)
+    found = findings(world, pods)
+    capacity, used = _bytes(world, pods)
+    return {
+        "observedGeneration": world.generation,
+        "conditions": written(found, world.status.get("conditions") or (), world.generation, now),
+        "pods": {
+            "matched": len(pods.matched),
+            "injected": len(pods.injected),
+            "ready": len(pods.ready),
+            "skipped": len(pods.skipped),
+            "missed": len(pods.missed),
+        },
+        "skipped": [_skipped(pod) for pod in _newest(pods.skipped)],
+        "missed": [{"pod": pod.name, "created": pod.created} for pod in _newest(pods.missed)],
+        "capacity": capacity,
+        "used": used,
+        **totals_fields(world.totals),
+        "agents": agents_field(world.agents),
+        "display": _display(pods, found, capacity, used, world.totals),
+    }
+
+
+def _newest(pods: Sequence[PodView]) -> Sequence[PodView]:
+    return pods[::-1][:LISTED_MAX]
+
+
+def _skipped(pod: PodView) -> dict[str, str]:
+    assert pod.stamp is not None, "census sorts by stamp"
+    return {"pod": pod.name, "reason": pod.stamp.word, "message": pod.stamp.message}
+
+
+def _bytes(world: PoolSnapshot, pods: Census) -> tuple[dict[str, int], dict[str, int]]:
+    beats = [world.heard[pod.uid].beat for pod in pods.ready]
+    return (
+        {
+            "hostBytes": sum(beat.capacity.host_bytes for beat in beats),
+            "diskBytes": sum(beat.capacity.disk_bytes for beat in beats),
+        },
+        {
+            "hostBytes": sum(beat.used.host_bytes for beat in beats),
+            "diskBytes": sum(beat.used.disk_bytes for beat in beats),
+        },
+    )
+
+
+def _display(
+    pods: Census,
+    found: Mapping[Type, Finding],
+    capacity: Mapping[str, int],
+    used: Mapping[str, int],
+    totals: Counters,
+) -> dict[str, str]:
+    return {
+        "ready": f"{len(pods.ready)}/{len(pods.injected)}",
+        "injected": f"{len(pods.injected)}/{len(pods.matched)}",
+        "host": _use(used["hostBytes"], capacity["hostBytes"]),
+        "disk": _use(used["diskBytes"], capacity["diskBytes"]),
+        "hit": _percent(totals.host_blocks + totals.disk_blocks, totals.miss_blocks),
+        "saved": short_count(totals.tokens_saved),
+        "reason": _first_reason(found).value,
+    }
+
+
+def _first_reason(found: Mapping[Type, Finding]) -> Reason:
+    """Of the first condition that is not True. An engine that is not attached yet is no trouble, so
+    an unknown fingerprint is left out."""
+    for kind, finding in found.items():
+        if finding.status is Status.UNKNOWN and kind is Type.UNIFORM:
+            continue
+        if finding.status is not Status.TRUE:
+            return finding.reason
+    return Reason.ALL_READY
+
+
+def _use(used_bytes: int, capacity_bytes: int) -> str:
+    if not capacity_bytes:
+        return NOTHING
+    return f"{format_size(used_bytes)}/{format_size(capacity_bytes)}"
+
+
+def _percent(hits: int, misses: int) -> str:
+    asked = hits + misses
+    return f"{hits * 100 // asked}%" if asked else NOTHING
+
+
+def short_count(count: int) -> str:
+    """`950`, `1.2k`, `34M`: for a table's column."""
+    for scale, suffix in ((10**12, "T"), (10**9, "G"), (10**6, "M"), (10**3, "k")):
+        if count >= scale:
+            whole, tenth = divmod(count * 10 // scale, 10)
+            return f"{whole}.{tenth}{suffix}" if tenth and whole < 100 else f"{whole}{suffix}"
+    return str(count)

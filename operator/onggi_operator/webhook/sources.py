@@ -1,0 +1,82 @@
+"""Where the webhook takes pools and limits from: caches, and one bounded look for a pool that is
+too new to be in them (`kubectl apply` of a pool and its pods in one go)."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Final
+
+from onggi_operator.inject.limits import ContainerLimits, read_limits
+from onggi_operator.inject.outcome import Skipped, SkipReason
+from onggi_operator.kube.client import ApiClient, ApiError, NotFound, Unreachable
+from onggi_operator.kube.reflector import Reflector
+from onggi_operator.names import GROUP, PLURAL, VERSION
+from onggi_operator.pool import Pool, PoolUnreadable, read_pool
+
+LOOK_TIMEOUT_S: Final = 1.0
+"""Well under the webhook's own limit, so that the answer to a slow API server is still ours."""
+
+LOOKS_MAX: Final = 16
+"""At once. Pods that name a pool that does not exist, a thousand at a time, must not turn into a
+thousand requests; those beyond are told that the pool is unknown."""
+
+POOLS_PATH: Final = f"/apis/{GROUP}/{VERSION}/{PLURAL}"
+LIMIT_RANGES_PATH: Final = "/api/v1/limitranges"
+
+PoolView = Pool | PoolUnreadable
+
+
+def project_pool(body: Mapping[str, Any]) -> PoolView:
+    """A pool, or what is wrong with it: told to whoever asks for it."""
+    try:
+        return read_pool(body)
+    except PoolUnreadable as problem:
+        return problem
+
+
+class Sources:
+    """Read-only view of the cluster for admission."""
+
+    def __init__(self, api: ApiClient) -> None:
+        self._api = api
+        self._looks = asyncio.Semaphore(LOOKS_MAX)
+        self.pools: Reflector[PoolView] = Reflector(api, POOLS_PATH, project_pool)
+        self.limits: Reflector[tuple[ContainerLimits, ...]] = Reflector(
+            api, LIMIT_RANGES_PATH, read_limits
+        )
+
+    async def pool(self, namespace: str, name: str) -> Pool | Skipped:
+        """The pool, or why there is none to be had."""
+        cached = self.pools.items.get((namespace, name))
+        found = await self._look(namespace, name) if cached is None else cached
+        if isinstance(found, PoolUnreadable):
+            return Skipped(SkipReason.POOL_UNREADABLE, str(found))
+        return found
+
+    def limits_of(self, namespace: str) -> tuple[ContainerLimits, ...]:
+        return tuple(
+            limit
+            for (where, _), several in self.limits.items.items()
+            if where == namespace
+            for limit in several
+        )
+
+    async def _look(self, namespace: str, name: str) -> PoolView | Skipped:
+        unknown = Skipped(
+            SkipReason.UNKNOWN_POOL, f"namespace {namespace} has no KVCachePool {name}"
+        )
+        if self._looks.locked():
+            return unknown
+        path = f"/apis/{GROUP}/{VERSION}/namespaces/{namespace}/{PLURAL}/{name}"
+        try:
+            async with self._looks:
+                return project_pool(await self._api.get(path, timeout_s=LOOK_TIMEOUT_S))
+        except NotFound:
+            return self._with_nearest(unknown, namespace)
+        except (ApiError, Unreachable) as fault:
+            return Skipped(SkipReason.API_UNREACHABLE, f"pool {name} could not be read: {fault}")
+
+    def _with_nearest(self, unknown: Skipped, namespace: str) -> Skipped:
+        known = sorted(name for where, name in self.pools.items if where == namespace)[:5]
+        if not known:
+            return unknown
+        return Skipped(unknown.reason, f"{unknown.message}; it has {', '.join(known)}")
