@@ -26,6 +26,7 @@ from onggi_sidecar.arena.header import (
     parse_header,
 )
 from onggi_sidecar.errors import StartRefused
+from onggi_sidecar.group import give_to_group
 
 ARENA_NAME: Final = "arena"
 ARENA_MODE: Final = 0o660
@@ -116,6 +117,7 @@ def create_arena(folder: Path, *, size_bytes: int, extent_bytes: int, epoch: byt
     temporary = path.with_suffix(_TEMPORARY_SUFFIX)
     fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, ARENA_MODE)
     os.fchmod(fd, ARENA_MODE)  # the umask must not take the group's right to map it
+    give_to_group(temporary)
     os.ftruncate(fd, header.file_bytes)
     os.posix_fallocate(fd, 0, mmap.PAGESIZE)
     os.pwrite(fd, header.pack(), 0)

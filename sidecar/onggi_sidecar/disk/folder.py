@@ -17,6 +17,7 @@ from onggi_core.engine.events import IoOutcome
 from onggi_core.geometry import ALIGN_BYTES
 from onggi_sidecar.disk.outcome import classify
 from onggi_sidecar.errors import StartRefused
+from onggi_sidecar.group import give_to_group
 
 LOCK_NAME: Final = "lock"
 FOLDER_MODE: Final = 0o770
@@ -99,6 +100,7 @@ def _make(folder: Path) -> None:
     if not folder.is_dir():
         folder.mkdir(parents=True, exist_ok=True)
         folder.chmod(FOLDER_MODE)
+        give_to_group(folder)
 
 
 def _lock(folder: Path, holder: Holder) -> ClaimedFolder | str:

@@ -22,6 +22,9 @@ NO_SPACE_REST_S: Final = 2.0
 """After the filesystem said no to a segment, how long nobody asks it again: a store costs at most
 one attempt, and space that comes back is found well within ten seconds."""
 
+SEAL_RESERVE_S: Final = 1.0
+"""Of the time to stop in, kept for sealing the journal."""
+
 
 class PageMemory(Protocol):
     """Where pages lie in memory: the arena."""
@@ -123,10 +126,12 @@ class DiskTier:
         self._journal.drop(action.place, action.key)
 
     def stop(self, *, deadline_s: float) -> bool:
-        """Finish what runs, abandon what waits, seal the journal. True if all of that was done.
+        """Finish the jobs there are, abandon what the time does not reach, seal the journal. True
+        if no job was left running.
 
         Raises OSError when the seal cannot be written; the journal is then merely unsealed.
         """
+        self.workers.drain(deadline_s=deadline_s - SEAL_RESERVE_S)
         still_running = self.workers.stop(deadline_s=deadline_s)
         wait_s = max(0.1, deadline_s - self._clock())
         return self._journal.seal(self._wall_clock(), wait_s=wait_s) and not still_running

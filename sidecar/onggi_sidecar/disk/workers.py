@@ -88,6 +88,11 @@ class Workers:
         since = self._clock() - longer_than_s
         return sum(begun < since for begun in list(self._begun.values()))
 
+    def drain(self, *, deadline_s: float) -> None:
+        """Wait until every job has ended, or until the deadline."""
+        with self._wake:
+            self._wake.wait_for(lambda: not self.waiting, max(0.0, deadline_s - self._clock()))
+
     def stop(self, *, deadline_s: float) -> int:
         """Abandon what is queued, wait for what runs until the deadline; answers what still runs.
 
@@ -105,24 +110,30 @@ class Workers:
             thread.join(max(0.0, deadline_s - self._clock()))
         return sum(thread.is_alive() for thread in self._threads)
 
-    def _next(self) -> Job | None:
+    def _next(self, number: int) -> Job | None:
         """The next job in order of urgency, waiting for one; None at the end."""
         with self._wake:
             while not self._stopping:
                 for queue in self._queues.values():
                     if queue:
-                        return queue.popleft()
+                        job = queue.popleft()
+                        self._begun[number] = self._clock()
+                        return job
                 self._wake.wait()
         return None
 
+    def _ended(self, number: int) -> None:
+        with self._wake:
+            del self._begun[number]
+            if not self.waiting:
+                self._wake.notify_all()  # drain() waits among the threads
+
     def _run(self, number: int) -> None:
-        while (job := self._next()) is not None:
-            now_s = self._clock()
-            if now_s > job.deadline_s:
+        while (job := self._next(number)) is not None:
+            if self._begun[number] > job.deadline_s:
                 self.counts.late += 1
                 job.abandon()
-                continue
-            self._begun[number] = now_s
-            job.run()
-            del self._begun[number]
-            self.counts.done += 1
+            else:
+                job.run()
+                self.counts.done += 1
+            self._ended(number)

@@ -1,0 +1,89 @@
+"""The command line: `onggi agent`, `onggi install-client`, `onggi version`."""
+
+import argparse
+import os
+import signal
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final, NoReturn
+
+EXIT_CONFIG: Final = 2
+"""A wrong flag, variable or file field; argparse's own code for the same thing."""
+
+AGENT_FLAGS: Final = (
+    ("memory", "SIZE", "size of the host tier, such as 1GiB"),
+    ("disk", "SIZE", "size of the disk tier, such as 4GiB; 0 for none"),
+    ("disk-path", "FOLDER", "where the disk tier lies"),
+    ("disk-claim", "HOW", "exclusive, or shared by several agents"),
+    ("socket", "PATH", "socket to listen on; the arena lies beside it"),
+    ("extent", "SIZE", "step in which memory is touched, such as 64MiB"),
+    ("http-host", "ADDRESS", "address of /healthz, /readyz, /metrics"),
+    ("http-port", "PORT", "port of the same; 0 for any free one"),
+    ("mode", "MODE", "Active, Observe or Paused"),
+    ("shutdown-deadline-s", "SECONDS", "time to end in"),
+    ("io-deadline-s", "SECONDS", "time a disk job may wait"),
+    ("log-level", "LEVEL", "debug, info, warning or error"),
+)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one command; its exit code."""
+    signal.signal(signal.SIGTERM, _end_before_start)
+    parsed = _parser().parse_args(arguments)
+    run: Any = parsed.run
+    code: int = run(parsed)
+    return code
+
+
+def _end_before_start(_number: int, _frame: FrameType | None) -> NoReturn:
+    """SIGTERM while modules are still being loaded: nothing was made, so nothing is left. Process
+    1 of a container would otherwise not hear it at all."""
+    sys.exit(0)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="onggi", description="Keeps the KV cache that an LLM engine would throw away."
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    agent = commands.add_parser("agent", help="serve a host and a disk tier on a unix socket")
+    agent.add_argument("--config", metavar="FILE", help="YAML file of the same fields")
+    for flag, metavar, text in AGENT_FLAGS:
+        agent.add_argument(f"--{flag}", metavar=metavar, help=text)
+    agent.set_defaults(run=_agent)
+    install = commands.add_parser("install-client", help="copy the client for an engine to load")
+    install.add_argument("folder", metavar="FOLDER", type=Path)
+    install.set_defaults(run=_install_client)
+    commands.add_parser("version", help="print the version").set_defaults(run=_version)
+    return parser
+
+
+def _agent(parsed: argparse.Namespace) -> int:
+    # The agent's libraries take half a second to load and the other commands need none of them.
+    from onggi_sidecar.agent import run_agent
+    from onggi_sidecar.config import ConfigRefused, load_config
+    from onggi_sidecar.log import set_up_logging
+
+    given = {k: v for k, v in vars(parsed).items() if k != "run" and v is not None}
+    try:
+        config = load_config(given, os.environ)
+    except ConfigRefused as refused:
+        for line in refused.lines:
+            print(f"onggi agent: {line}", file=sys.stderr)
+        return EXIT_CONFIG
+    set_up_logging(config.log_level.value)
+    return run_agent(config)
+
+
+def _install_client(parsed: argparse.Namespace) -> int:
+    from onggi_sidecar.install_client import install_client
+
+    print(install_client(parsed.folder))
+    return 0
+
+
+def _version(_: argparse.Namespace) -> int:
+    print(version("onggi"))
+    return 0

@@ -1,0 +1,195 @@
+"""What the agent is asked to be: flags over environment over file, checked before anything starts.
+
+This is the one home of the agent's defaults. A wrong field never starts an agent that does
+something else: every wrong field is named with its value and what would be right.
+"""
+
+import os
+from collections.abc import Mapping
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from onggi_core.heartbeat import Mode
+from onggi_core.quantity import QuantityError, parse_size
+from onggi_sidecar.disk.budget import DISK_BYTES_MIN
+from onggi_sidecar.disk.folder import Claim
+
+ENV_PREFIX: Final = "ONGGI_AGENT_"
+CONFIG_ENV: Final = "ONGGI_CONFIG"
+MIB: Final = 1024 * 1024
+EXTENT_BYTES_MIN: Final = MIB
+SOCKET_PATH_BYTES_MAX: Final = 107
+"""sun_path of a unix socket, its closing zero taken off."""
+CONFIG_FILE_BYTES_MAX: Final = 1024 * 1024
+
+
+class ConfigRefused(Exception):
+    """The configuration is wrong. lines: one a field, each a sentence."""
+
+    def __init__(self, lines: list[str]) -> None:
+        super().__init__("\n".join(lines))
+        self.lines = lines
+
+
+class LogLevel(str, Enum):
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+def _size(value: object) -> object:
+    if isinstance(value, str):
+        try:
+            return parse_size(value)
+        except QuantityError as wrong:
+            raise ValueError(wrong.reason) from wrong
+    return value
+
+
+Size = Annotated[int, BeforeValidator(_size), Field(ge=0)]
+
+
+class AgentConfig(BaseModel):
+    """Sizes in bytes once read; written as 1GiB, 1Gi or plain bytes."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    memory: Size = Field(1024 * MIB, description="a size such as 1GiB: the arena")
+    extent: Size = Field(
+        64 * MIB, description="a power of two of at least 1MiB: the step in which memory is touched"
+    )
+    disk: Size = Field(0, description="0 for no disk tier, or a size of at least 16MiB")
+    disk_path: Path | None = Field(None, description="a folder for the disk tier")
+    disk_claim: Claim = Field(Claim.EXCLUSIVE, description="exclusive or shared")
+    socket: Path = Field(
+        Path("/run/onggi/agent.sock"), description="the path of the socket to listen on"
+    )
+    http_host: str = Field("127.0.0.1", description="an address to serve /metrics on")
+    http_port: int = Field(9464, ge=0, le=65535, description="a port, 0 for any free one")
+    mode: Mode = Field(Mode.ACTIVE, description="Active, Observe or Paused")
+    pool: str = Field("", description="the pool's name")
+    namespace: str = Field("", description="the pod's namespace")
+    pod_name: str = Field("", description="the pod's name")
+    pod_uid: str = Field("", description="the pod's uid")
+    node_name: str = Field("", description="the node's name")
+    operator_url: str = Field("", description="empty, or the operator's https:// address")
+    operator_ca: str = Field("", description="certificates in PEM form")
+    operator_ca_file: Path | None = Field(None, description="a file of certificates in PEM form")
+    token_file: Path | None = Field(None, description="the file of the service-account token")
+    shutdown_deadline_s: float = Field(10.0, gt=0, le=600, description="seconds, up to 600")
+    io_deadline_s: float = Field(2.0, gt=0, le=600, description="seconds, up to 600")
+    log_level: LogLevel = Field(LogLevel.INFO, description="debug, info, warning or error")
+
+    @model_validator(mode="after")
+    def _fields_fit_together(self) -> "AgentConfig":
+        for wrong, field, right in (
+            (
+                self.extent < EXTENT_BYTES_MIN or self.extent & (self.extent - 1) != 0,
+                "extent",
+                "write a power of two of at least 1MiB",
+            ),
+            (
+                self.memory < self.extent,
+                "memory",
+                f"write at least one extent ({self.extent} bytes)",
+            ),
+            (0 < self.disk < DISK_BYTES_MIN, "disk", "write 0 for none, or at least 16MiB"),
+            (
+                self.disk > 0 and self.disk_path is None,
+                "disk_path",
+                "name a folder, since disk is set",
+            ),
+            (
+                len(os.fsencode(self.socket)) > SOCKET_PATH_BYTES_MAX,
+                "socket",
+                f"write a path of at most {SOCKET_PATH_BYTES_MAX} bytes",
+            ),
+            (
+                bool(self.operator_url)
+                and not self.operator_url.startswith(("https://", "http://")),
+                "operator_url",
+                "write an address that begins with https://",
+            ),
+            (
+                bool(self.operator_url) and not (self.pool and self.namespace and self.pod_name),
+                "pool, namespace, pod_name",
+                "name all three, since operator_url is set",
+            ),
+        ):
+            if wrong:
+                raise FieldsDisagree(field, right)
+        return self
+
+
+class FieldsDisagree(ValueError):
+    """A field that is well-formed but does not go with the others."""
+
+    def __init__(self, field: str, right: str) -> None:
+        super().__init__(right)
+        self.field = field
+        self.right = right
+
+
+def load_config(flags: Mapping[str, Any], environment: Mapping[str, str]) -> AgentConfig:
+    """Read file, environment and flags. flags: only those given, by field name, with `config`
+    for the file. Raises ConfigRefused with a line for every wrong field."""
+    given = dict(flags)
+    file = given.pop("config", None) or environment.get(CONFIG_ENV)
+    values: dict[str, Any] = _read_file(Path(file)) if file else {}
+    source = dict.fromkeys(values, f"in {file}")
+    for field in AgentConfig.model_fields:
+        name = ENV_PREFIX + field.upper()
+        if environment.get(name):
+            values[field], source[field] = environment[name], f"in {name}"
+    for field, value in given.items():
+        values[field], source[field] = value, f"in --{field.replace('_', '-')}"
+    try:
+        return AgentConfig(**values)
+    except ValidationError as refused:
+        raise ConfigRefused(_lines(refused, values, source)) from refused
+
+
+def _read_file(path: Path) -> dict[str, Any]:
+    try:
+        with path.open(encoding="utf-8") as file:
+            read = yaml.safe_load(file.read(CONFIG_FILE_BYTES_MAX))
+    except OSError as fault:
+        raise ConfigRefused([f"config: cannot read {path}: {fault.strerror}"]) from fault
+    except (yaml.YAMLError, UnicodeDecodeError) as wrong:
+        raise ConfigRefused(
+            [f"config: {path} is not YAML: {' '.join(str(wrong).split())}"]
+        ) from wrong
+    if read is None:
+        return {}
+    if not isinstance(read, dict) or not all(isinstance(name, str) for name in read):
+        raise ConfigRefused([f"config: {path} should hold fields, such as `memory: 1GiB`"])
+    return read
+
+
+def _lines(refused: ValidationError, values: dict[str, Any], source: dict[str, str]) -> list[str]:
+    lines = []
+    for error in refused.errors():
+        cause = error.get("ctx", {}).get("error")
+        if isinstance(cause, FieldsDisagree):
+            field, right = cause.field, cause.right
+        else:
+            field = str(error["loc"][0])
+            right = _right(field, cause)
+        if field in values:
+            lines.append(f"{field}: {values[field]!r} ({source[field]}) is wrong; {right}")
+        else:
+            lines.append(f"{field}: missing or at its default; {right}")
+    return lines
+
+
+def _right(field: str, cause: object) -> str:
+    known = AgentConfig.model_fields
+    if field not in known:
+        return f"no such field; there are {', '.join(known)}"
+    problem = f"it {cause}; " if isinstance(cause, ValueError) else ""
+    return f"{problem}write {known[field].description}"

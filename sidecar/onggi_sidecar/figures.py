@@ -1,0 +1,71 @@
+"""One snapshot of the agent's figures, and the two reports made from it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from onggi_core.engine.engine import Engine
+from onggi_core.heartbeat import (
+    FINGERPRINTS_MAX,
+    Heartbeat,
+    Lookups,
+    Mode,
+    TierBlocks,
+    TierBytes,
+)
+from onggi_sidecar.config import AgentConfig
+from onggi_sidecar.disk.tier import DiskTier
+from onggi_sidecar.tally import Tally
+
+
+def gather_figures(
+    engine: Engine, disk: DiskTier | None, tally: Tally, *, io_deadline_s: float
+) -> dict[str, Any]:
+    """The engine's figures with the shell's beside them. Loop only."""
+    figures = engine.stats()
+    errors: dict[str, int] = dict(figures["errors"])
+    for kind, count in tally.faults.items():
+        errors[kind] = errors.get(kind, 0) + count
+    if disk is not None:
+        workers = disk.workers
+        figures |= {
+            "disk_jobs": workers.waiting,
+            "disk_stuck_jobs": workers.stuck(longer_than_s=io_deadline_s),
+            "disk_no_space": int(disk.no_space),
+            "journal_bytes": disk.journal_bytes,
+        }
+        for kind, count in (
+            ("disk_late", workers.counts.late),
+            ("disk_queue_full", workers.counts.refused),
+        ):
+            if count:
+                errors[kind] = count
+    else:
+        figures |= dict.fromkeys(
+            ("disk_jobs", "disk_stuck_jobs", "disk_no_space", "journal_bytes"), 0
+        )
+    figures["errors"] = errors
+    return figures
+
+
+def make_heartbeat(figures: Mapping[str, Any], config: AgentConfig) -> Heartbeat:
+    return Heartbeat(
+        pool=config.pool,
+        namespace=config.namespace,
+        pod=config.pod_name,
+        pod_uid=config.pod_uid or "unknown",
+        node=config.node_name or "unknown",
+        epoch=figures["epoch"],
+        mode=Mode(figures["mode"]),
+        capacity=TierBytes(figures["arena_bytes"], figures["disk_bytes"]),
+        used=TierBytes(figures["host_used_bytes"], figures["disk_used_bytes"]),
+        arena_ready_bytes=figures["arena_ready_bytes"],
+        hits=TierBlocks(figures["hit_host_blocks"], figures["hit_disk_blocks"]),
+        lookups=Lookups(
+            figures["lookup_requests"], figures["lookup_blocks"], figures["miss_blocks"]
+        ),
+        tokens_saved=figures["tokens_saved"],
+        evictions=figures["evicted_host_blocks"] + figures["evicted_disk_blocks"],
+        errors=figures["errors"],
+        fingerprints=tuple(figures["fingerprints"][:FINGERPRINTS_MAX]),
+        clients=figures["sessions"],
+    )

@@ -1,0 +1,124 @@
+"""Reports to the operator and takes its directive. The agent never needs an answer: without one
+it keeps the directive it has."""
+
+import asyncio
+import random
+import ssl
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Final
+
+import aiohttp
+
+from onggi_core.heartbeat import (
+    BODY_BYTES_MAX,
+    Directive,
+    Heartbeat,
+    HeartbeatError,
+    dump_heartbeat,
+    parse_directive,
+)
+from onggi_sidecar.config import AgentConfig
+from onggi_sidecar.log import event, warn
+
+INTERVAL_S: Final = 5.0
+TIMEOUT_S: Final = 4.0
+"""Less than the interval, so that reports never overlap."""
+BACKOFF_S_MAX: Final = 60.0
+"""An operator that comes back is heard within a minute; a thousand agents ask it 17 times a
+second meanwhile."""
+DOUBLINGS_MAX: Final = 6
+SAID_BYTES_MAX: Final = 200
+JITTER: Final = 0.2
+"""Agents that started together spread out by a fifth of the interval."""
+
+
+class NoDirective(Exception):
+    """A report that brought no directive back; the message says why."""
+
+
+class HeartbeatPoster:
+    """Posts what `report` says every few seconds and hands the answer to `obey`."""
+
+    def __init__(
+        self,
+        config: AgentConfig,
+        *,
+        report: Callable[[], Heartbeat],
+        obey: Callable[[Directive], None],
+        dice: random.Random,
+    ) -> None:
+        self._config = config
+        self._report = report
+        self._obey = obey
+        self._dice = dice
+        self._failures = 0
+
+    async def run(self) -> None:
+        """Until cancelled. One client session for the whole life, one connection in it."""
+        connector = aiohttp.TCPConnector(limit=1, ssl=_trust(self._config))
+        timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
+        async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
+            interval_s = INTERVAL_S
+            while True:
+                answer = await self._report_once(session)
+                if answer is not None:
+                    interval_s = answer.interval_s
+                    self._obey(answer)
+                await asyncio.sleep(self._pause_s(interval_s))
+
+    def _pause_s(self, interval_s: float) -> float:
+        doubled_s = interval_s * float(2 ** min(self._failures, DOUBLINGS_MAX))
+        pause_s = min(doubled_s, max(BACKOFF_S_MAX, interval_s))
+        return pause_s * self._dice.uniform(1 - JITTER, 1 + JITTER)
+
+    async def _report_once(self, session: aiohttp.ClientSession) -> Directive | None:
+        """One report; the directive, or None with the failure noted."""
+        try:
+            directive = await self._post(session)
+        except NoDirective as why:
+            self._failures += 1
+            if self._failures == 1:  # said once, then quiet until the operator is back
+                warn("operator_unreachable", f"{why}; the present mode stays in force")
+            return None
+        if self._failures:
+            event("operator_reached", "the operator answers again", failures=self._failures)
+        self._failures = 0
+        return directive
+
+    async def _post(self, session: aiohttp.ClientSession) -> Directive:
+        url = f"{self._config.operator_url.rstrip('/')}/v1/heartbeat"
+        try:
+            headers = {"Content-Type": "application/json", **self._authorization()}
+            body = dump_heartbeat(self._report())
+            async with session.post(url, data=body, headers=headers) as response:
+                answer = await response.content.read(BODY_BYTES_MAX)
+                status = response.status
+        except (aiohttp.ClientError, TimeoutError, OSError) as fault:
+            raise NoDirective(
+                f"cannot reach the operator at {url}: {fault or 'timed out'}"
+            ) from fault
+        if status != HTTPStatus.OK:
+            said = answer[:SAID_BYTES_MAX].decode(errors="replace")
+            raise NoDirective(f"the operator answered {status}: {said}")
+        try:
+            return parse_directive(answer)
+        except HeartbeatError as wrong:
+            raise NoDirective(f"cannot read the operator's answer: {wrong}") from wrong
+
+    def _authorization(self) -> dict[str, str]:
+        """The projected token, read each time: the kubelet replaces it well before it ends."""
+        if self._config.token_file is None:
+            return {}
+        token = self._config.token_file.read_text(encoding="ascii").strip()
+        return {"Authorization": f"Bearer {token}"}
+
+
+def _trust(config: AgentConfig) -> ssl.SSLContext:
+    """Who may be the operator: the authority handed in, else the system's."""
+    context = ssl.create_default_context(
+        cafile=None if config.operator_ca_file is None else str(config.operator_ca_file)
+    )
+    if config.operator_ca:
+        context.load_verify_locations(cadata=config.operator_ca)
+    return context

@@ -1,0 +1,168 @@
+"""The unix socket: frames in, frames out, one connection a client.
+
+A plain asyncio Protocol and not streams: a lookup is answered inside data_received, without a task
+switch. What a client can make the agent hold is bounded: its frame (wire limits), its tickets
+(engine), its unsent replies and its number of connections (here).
+"""
+
+import asyncio
+import itertools
+import socket
+from collections.abc import Callable
+from typing import Final
+
+from onggi_core.engine.events import Asked, SessionClosed, SessionOpened
+from onggi_core.wire.cut import Cutter, Frame
+from onggi_core.wire.frame import FATAL, Op, Status, WireError, refusal
+from onggi_core.wire.requests import decode_request
+from onggi_sidecar.log import warn
+from onggi_sidecar.shell import Shell
+from onggi_sidecar.tally import Tally
+
+SESSIONS_MAX: Final = 256
+"""Connections at once: a pod has one engine of some ranks and processes; each costs about 10 KiB,
+and 256 idle ones do not crowd out descriptors for the disk tier."""
+UNSENT_BYTES_MAX: Final = 8 * 1024 * 1024
+"""Replies a client has not read: four of the largest. A client further behind is not reading."""
+HELLO_WITHIN_S: Final = 10.0
+"""A connection that has not said HELLO by then is closed, so that idle ones cannot use up
+SESSIONS_MAX."""
+
+
+class Connection(asyncio.Protocol):
+    """One client. Its session lives in the engine exactly as long as this stream."""
+
+    def __init__(self, server: "Server", session: int) -> None:
+        self.session = session
+        self._server = server
+        self._shell = server.shell
+        self._tally = server.tally
+        self._cutter = Cutter()
+        self._transport: asyncio.Transport
+        self._batch: list[bytes] | None = None
+        self._closing = False
+        self._greeted = False
+        self._hello_timer: asyncio.TimerHandle
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        transport.set_write_buffer_limits(high=UNSENT_BYTES_MAX)
+        self._hello_timer = asyncio.get_running_loop().call_later(HELLO_WITHIN_S, self._no_hello)
+        self._shell.peers[self.session] = self
+        self._shell.step(SessionOpened(self.session))
+        if len(self._shell.peers) > SESSIONS_MAX:
+            self._refuse(0, 0, Status.TOO_MANY, f"{SESSIONS_MAX} clients are connected; close one")
+            self.close_after_sending()
+
+    def data_received(self, data: bytes) -> None:
+        if self._ended:
+            return
+        self._batch = []
+        try:
+            for got in self._cutter.feed(data):
+                self._request(got)
+                if self._ended:
+                    break
+        except WireError as wrong:  # the cutter's: a frame that is too large to await
+            self._refuse(0, 0, wrong.status, wrong.sentence)
+            self.close_after_sending()
+        batch, self._batch = self._batch, None
+        if batch:
+            self._transport.write(b"".join(batch))
+        if self._ended:
+            self._transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        del exc  # however the stream ended, what the client held is free now
+        self._hello_timer.cancel()
+        del self._shell.peers[self.session]
+        self._shell.step(SessionClosed(self.session))
+
+    def pause_writing(self) -> None:
+        self._tally.fault("slow_client")
+        warn(
+            "client_dropped",
+            "a client does not read its replies and was dropped",
+            session=self.session,
+            unsent_bytes=self._transport.get_write_buffer_size(),
+        )
+        self._transport.abort()
+
+    def send(self, raw: bytes) -> None:
+        """Queue a frame; those of one data_received leave in one write."""
+        if self._batch is not None:
+            self._batch.append(raw)
+        else:
+            self._transport.write(raw)
+
+    def close_after_sending(self) -> None:
+        self._closing = True
+        if self._batch is None:
+            self._transport.close()
+
+    def _request(self, got: Frame) -> None:
+        timed = self._tally.begin(got.op)
+        try:
+            request = decode_request(got.op, got.payload)
+        except WireError as wrong:
+            self._refuse(got.op, got.request_id, wrong.status, wrong.sentence)
+            if wrong.status in FATAL or not self._greeted:
+                self.close_after_sending()
+            return
+        if not self._greeted:
+            if got.op == Op.HELLO:
+                self._greeted = True
+                self._hello_timer.cancel()
+            else:
+                self._refuse(
+                    got.op, got.request_id, Status.HELLO_FIRST, f"{Op(got.op).name} before HELLO"
+                )
+                self.close_after_sending()
+                return
+        self._shell.ask(Asked(self.session, got.request_id, request))
+        if timed is not None:
+            self._tally.end(timed)
+
+    @property
+    def _ended(self) -> bool:
+        """Whether the stream is to be closed: nothing more is read from it."""
+        return self._closing
+
+    def _refuse(self, op: int, request_id: int, status: Status, sentence: str) -> None:
+        self._tally.fault("bad_frame" if status in FATAL else "bad_request")
+        warn("client_refused", sentence, session=self.session, status=status.name)
+        self.send(refusal(op, status, request_id, sentence))
+
+    def _no_hello(self) -> None:
+        self._refuse(0, 0, Status.HELLO_FIRST, f"no HELLO within {HELLO_WITHIN_S:g} s")
+        self.close_after_sending()
+
+
+class Server:
+    """Accepts clients on a listening socket until close()."""
+
+    def __init__(self, shell: Shell, tally: Tally) -> None:
+        self.shell = shell
+        self.tally = tally
+        self._sessions = itertools.count(1)
+        self._server: asyncio.Server | None = None
+
+    async def start(self, listening: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        make: Callable[[], Connection] = lambda: Connection(self, next(self._sessions))  # noqa: E731
+        self._server = await loop.create_unix_server(make, sock=listening)
+
+    @property
+    def listening(self) -> bool:
+        return self._server is not None and self._server.is_serving()
+
+    def close(self) -> None:
+        """Accept nobody new."""
+        if self._server is not None:
+            self._server.close()
+
+    def close_clients(self) -> None:
+        """Send what is queued and end every stream."""
+        for peer in list(self.shell.peers.values()):
+            peer.close_after_sending()
