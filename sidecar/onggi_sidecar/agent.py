@@ -27,7 +27,7 @@ from onggi_sidecar.assembly import (
     start_touching,
 )
 from onggi_sidecar.config import AgentConfig
-from onggi_sidecar.disk.tier import DiskTier
+from onggi_sidecar.disk.tier import SEAL_RESERVE_S, DiskTier
 from onggi_sidecar.errors import StartRefused
 from onggi_sidecar.figures import gather_figures, make_heartbeat
 from onggi_sidecar.heartbeat import HeartbeatPoster
@@ -161,6 +161,11 @@ class Agent:
         shell.stop_ticking()
         if self._disk is not None:
             disk = self._disk
+            write_until_s = deadline_s - SEAL_RESERVE_S
+            while self._writes_left() and time.monotonic() < write_until_s:
+                await in_daemon_thread(
+                    lambda: disk.workers.drain(deadline_s=write_until_s), "onggi-drain"
+                )
             try:
                 whole = await in_daemon_thread(
                     lambda: disk.stop(deadline_s=deadline_s), "onggi-seal"
@@ -177,6 +182,11 @@ class Agent:
         return gather_figures(
             self._engine, self._disk, self._tally, io_deadline_s=self._config.io_deadline_s
         )
+
+    def _writes_left(self) -> bool:
+        """Whether blocks are still on their way to disk: each write's end may start another."""
+        assert self._engine is not None
+        return bool(self._engine.stats()["writes_in_flight"])
 
     def _heartbeat(self) -> Heartbeat:
         return make_heartbeat(self._figures(), self._config)

@@ -56,13 +56,13 @@ class Connection(asyncio.Protocol):
             self.close_after_sending()
 
     def data_received(self, data: bytes) -> None:
-        if self._ended:
+        if self._ended():
             return
         self._batch = []
         try:
             for got in self._cutter.feed(data):
                 self._request(got)
-                if self._ended:
+                if self._ended():
                     break
         except WireError as wrong:  # the cutter's: a frame that is too large to await
             self._refuse(0, 0, wrong.status, wrong.sentence)
@@ -70,7 +70,7 @@ class Connection(asyncio.Protocol):
         batch, self._batch = self._batch, None
         if batch:
             self._transport.write(b"".join(batch))
-        if self._ended:
+        if self._ended():
             self._transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -124,7 +124,6 @@ class Connection(asyncio.Protocol):
         if timed is not None:
             self._tally.end(timed)
 
-    @property
     def _ended(self) -> bool:
         """Whether the stream is to be closed: nothing more is read from it."""
         return self._closing

@@ -1,0 +1,399 @@
+"""A real agent process over its socket: blocks in, blocks out, through restarts and deaths."""
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+from agent_process import MIB, PAGE_BYTES, AgentProcess, BareClient, chain, until
+from disk_bench import edit
+
+from onggi_core.identity import ROOT
+from onggi_core.wire.replies import LoadPrepared, StorePrepared
+from onggi_core.wire.requests import LoadPrepare, Lookup, SpaceSpec, StorePrepare
+from onggi_sidecar.arena.header import RETIRED_EPOCH
+from onggi_sidecar.disk.segment import SEGMENT_HEADER_BYTES
+
+SMALL = ("--memory", "16MiB", "--extent", "4MiB")
+
+
+class StartAgent(Protocol):
+    def __call__(self, *flags: str, **environment: str) -> AgentProcess: ...
+
+
+@pytest.fixture
+def start(memory_folder: Path) -> Iterator[StartAgent]:
+    """Starts agents on one socket folder and ends what is left of them."""
+    started: list[AgentProcess] = []
+
+    def start_one(*flags: str, **environment: str) -> AgentProcess:
+        started.append(AgentProcess(memory_folder, *SMALL, *flags, **environment))
+        return started[-1]
+
+    yield start_one
+    for agent in started:
+        agent.clean_up()
+
+
+@pytest.fixture
+def disk_flags(tmp_path: Path) -> tuple[str, ...]:
+    return ("--disk", "64MiB", "--disk-path", str(tmp_path / "disk"))
+
+
+def ready(agent: AgentProcess) -> BareClient:
+    """A client of an agent whose whole arena is touched."""
+    agent.wait_for("arena_ready")
+    if not agent.said("listening"):
+        agent.wait_for("listening")
+    client = BareClient(agent)
+    until("the arena to be offered", lambda: client.stats()["arena_ready_bytes"] == 16 * MIB)
+    return client
+
+
+def test_what_is_stored_is_loaded(start: StartAgent) -> None:
+    client = ready(start())
+    blocks = chain(10)
+    assert client.store(blocks) == 10
+    assert client.looked(*blocks) == (10, 10)
+    assert client.load(tuple(blocks)) == list(blocks.values())
+    stats = client.stats()
+    assert (stats["hit_host_blocks"], stats["hit_disk_blocks"]) == (10, 0)
+    assert stats["tokens_saved"] == 160
+    client.close()
+
+
+def test_a_killed_agent_finds_its_disk_tier_again(
+    start: StartAgent, disk_flags: tuple[str, ...]
+) -> None:
+    blocks = chain(40)
+    first = start(*disk_flags)
+    client = ready(first)
+    client.store(blocks)
+    client.wait_until_on_disk(40)
+    first.end(signal.SIGKILL)
+    client.close()
+
+    second = start(*disk_flags)
+    client = ready(second)
+    assert second.said("disk_ready")[0]["adopted_blocks"] == 40
+    assert client.looked(*blocks) == (0, 40)
+    assert client.load(tuple(blocks)) == list(blocks.values())
+    assert client.stats()["hit_disk_blocks"] == 40
+    assert client.looked(*blocks) == (40, 40)
+    client.close()
+
+
+def test_a_client_of_a_killed_agent_sees_the_epoch_of_its_arena_go(start: StartAgent) -> None:
+    first = start()
+    client = ready(first)
+    client.store(chain(1))
+    first.end(signal.SIGKILL)
+    assert client.arena is not None
+    assert client.arena[16:32] == client.welcome.epoch
+    start().wait_for("listening")
+    assert client.arena[16:32] == RETIRED_EPOCH
+    client.close()
+
+
+def test_memory_stays_one_arena_however_often_the_agent_is_killed(
+    start: StartAgent, memory_folder: Path
+) -> None:
+    """Pages in a memory volume outlive the container: kubernetes/kubernetes#128339."""
+    for _ in range(3):
+        agent = start()
+        client = ready(agent)
+        client.store(chain(200))
+        agent.end(signal.SIGKILL)
+        client.close()
+        used = sum(p.stat().st_blocks * 512 for p in memory_folder.iterdir())
+        assert used <= 16 * MIB + 64 * 1024
+        assert sorted(p.name for p in memory_folder.iterdir()) == [
+            "agent.sock",
+            "agent.sock.lock",
+            "arena",
+        ]
+
+
+def test_a_full_arena_evicts_and_pinned_pages_answer_no_room(start: StartAgent) -> None:
+    client = ready(start())
+    pages = 16 * MIB // PAGE_BYTES
+    blocks = chain(pages)
+    assert client.store(blocks) == pages
+    assert client.store(chain(10, seed=1)) == 10
+    reply = client.call(StorePrepare(0, ROOT, tuple(chain(pages, seed=2))))
+    assert isinstance(reply, StorePrepared)
+    other = client.call(StorePrepare(0, ROOT, tuple(chain(1, seed=3))))
+    assert isinstance(other, StorePrepared)
+    assert other.slots[0] == 2**64 - 3
+    client.close()
+
+
+def test_a_client_that_dies_releases_what_it_held(start: StartAgent) -> None:
+    agent = start()
+    client = ready(agent)
+    dying = BareClient(agent)
+    blocks = chain(5)
+    client.store(blocks)
+    dying.call(LoadPrepare(0, tuple(blocks)))
+    dying.call(StorePrepare(0, ROOT, tuple(chain(7, seed=1))))
+    stats = client.stats()
+    assert (stats["open_stores"], stats["open_loads"], stats["sessions"]) == (1, 1, 2)
+    dying.close()
+    until("the session to go", lambda: client.stats()["sessions"] == 1)
+    stats = client.stats()
+    assert (stats["open_stores"], stats["open_loads"], stats["host_pages"]) == (0, 0, 5)
+    client.close()
+
+
+def test_a_load_that_waits_is_answered_in_time(
+    start: StartAgent, disk_flags: tuple[str, ...]
+) -> None:
+    """The wait is for a block that another client never finishes storing."""
+    agent = start(*disk_flags)
+    client = ready(agent)
+    storing = BareClient(agent)
+    storing.call(StorePrepare(0, ROOT, tuple(chain(1))))
+    reply = client.call(LoadPrepare(30, tuple(chain(1))))
+    assert isinstance(reply, LoadPrepared)
+    assert reply.blocks == 0
+    client.close()
+    storing.close()
+
+
+def test_many_requests_in_flight_are_all_answered(start: StartAgent) -> None:
+    client = ready(start())
+    blocks = chain(3)
+    client.store(blocks)
+    numbers = [client.post(Lookup(tuple(blocks))) for _ in range(1000)]
+    answered = [client.next_frame() for _ in numbers]
+    assert [got.request_id for got in answered if got is not None] == numbers
+    client.close()
+
+
+def test_ending_leaves_nothing_in_the_socket_folder(
+    start: StartAgent, disk_flags: tuple[str, ...], memory_folder: Path, tmp_path: Path
+) -> None:
+    agent = start(*disk_flags)
+    client = ready(agent)
+    blocks = chain(20)
+    client.store(blocks)
+    assert agent.end() == 0
+    assert client.next_frame() is None
+    assert list(memory_folder.iterdir()) == []
+    client.close()
+    again = start(*disk_flags)
+    again.wait_for("listening")
+    assert again.said("disk_ready")[0]["adopted_blocks"] == 20
+    assert again.said("disk_ready")[0]["ended_cleanly"]
+    assert again.end() == 0
+
+
+def test_sigterm_is_obeyed_at_every_stage_of_the_start(
+    start: StartAgent, disk_flags: tuple[str, ...], memory_folder: Path
+) -> None:
+    """A sidecar that did not obey held its pod in Terminating: kubernetes/kubernetes#125880."""
+    at_once = start(*disk_flags)
+    until("the interpreter to be our program", lambda: _runs_our_code(at_once))
+    assert at_once.end() == 0
+    for stage in ("disk_ready", "listening", "http_listening", "arena_ready"):
+        agent = AgentProcess(memory_folder, "--memory", "2GiB", *disk_flags)
+        agent.wait_for(stage)
+        assert agent.end() == 0, agent.lines
+        assert list(memory_folder.iterdir()) == []
+        agent.clean_up()
+
+
+def _runs_our_code(agent: AgentProcess) -> bool:
+    """Whether its SIGTERM handler is set: bit 15 of the caught signals."""
+    status = Path(f"/proc/{agent.process.pid}/status").read_text()
+    caught = next(line.split()[1] for line in status.splitlines() if line.startswith("SigCgt"))
+    return bool(int(caught, 16) >> (signal.SIGTERM - 1) & 1)
+
+
+def test_a_second_agent_on_the_socket_is_refused_and_the_first_undisturbed(
+    start: StartAgent,
+) -> None:
+    client = ready(start())
+    blocks = chain(10)
+    client.store(blocks)
+    second = start()
+    assert second.wait() == 1
+    assert "another agent serves socket" in second.said("start_refused")[0]["message"]
+    assert client.load(tuple(blocks)) == list(blocks.values())
+    client.close()
+
+
+def test_a_second_agent_on_the_disk_folder_is_told_who_has_it(
+    start: StartAgent, disk_flags: tuple[str, ...], tmp_path: Path
+) -> None:
+    first = start(*disk_flags, ONGGI_AGENT_POD_NAME="chat-0")
+    client = ready(first)
+    client.store(chain(10))
+    (tmp_path / "run").mkdir()
+    second = AgentProcess(tmp_path / "run", *SMALL, *disk_flags)
+    assert second.wait() == 1
+    message = second.said("start_refused")[0]["message"]
+    assert f"is in use by process {first.process.pid} of pod chat-0 since 20" in message
+    assert list((tmp_path / "run").iterdir()) == []
+    second.clean_up()
+    client.wait_until_on_disk(10)
+    client.close()
+
+
+def test_agents_that_share_a_disk_path_have_a_folder_each_and_successors_adopt(
+    start: StartAgent, disk_flags: tuple[str, ...], tmp_path: Path
+) -> None:
+    shared = (*disk_flags, "--disk-claim", "shared")
+    first = start(*shared)
+    client = ready(first)
+    blocks = chain(10)
+    client.store(blocks)
+    client.wait_until_on_disk(10)
+    (tmp_path / "run").mkdir()
+    second = AgentProcess(tmp_path / "run", *SMALL, *shared)
+    second.wait_for("listening")
+    assert second.said("disk_ready")[0]["adopted_blocks"] == 0
+    assert client.load(tuple(blocks)) == list(blocks.values())
+    first.end(signal.SIGKILL)
+    client.close()
+    successor = start(*shared)
+    successor.wait_for("listening")
+    assert successor.said("disk_ready")[0]["adopted_blocks"] == 10
+    assert sorted(p.name for p in (tmp_path / "disk").iterdir()) == ["slot-0", "slot-1"]
+    second.clean_up()
+
+
+def test_damage_on_disk_costs_only_the_damaged_blocks(
+    start: StartAgent, disk_flags: tuple[str, ...], tmp_path: Path
+) -> None:
+    """Eight chained blocks, a bit of the third flipped: the prefix is two, and heals."""
+    blocks = chain(8)
+    keys = tuple(blocks)
+    agent = start(*disk_flags)
+    client = ready(agent)
+    client.store(blocks)
+    client.wait_until_on_disk(8)
+    agent.end()
+    client.close()
+    segment = tmp_path / "disk" / "segment-000000"
+    at = SEGMENT_HEADER_BYTES + segment.read_bytes()[SEGMENT_HEADER_BYTES:].index(blocks[keys[2]])
+    edit(segment, at + 1000, lambda b: bytes([b[0] ^ 1]))
+
+    client = ready(start(*disk_flags))
+    assert client.load(keys) == list(blocks.values())[:2]
+    assert [client.load((key,)) for key in keys] == [
+        [] if n == 2 else [page] for n, page in enumerate(blocks.values())
+    ]
+    assert client.stats()["errors"]["corrupt"] == 1
+    client.store({keys[2]: blocks[keys[2]]}, parent=keys[1])
+    assert client.load(keys) == list(blocks.values())
+    client.close()
+
+
+def test_a_full_disk_is_no_space_and_heals(start: StartAgent, disk_flags: tuple[str, ...]) -> None:
+    """A limit on file sizes stands in for a full filesystem: it refuses a new segment alike."""
+    agent = start(*disk_flags)
+    client = ready(agent)
+    resource.prlimit(agent.process.pid, resource.RLIMIT_FSIZE, (MIB, -1))
+    blocks = chain(10)
+    client.store(blocks)
+    until("writes to be given up", lambda: client.stats()["writes_in_flight"] == 0)
+    assert client.load(tuple(blocks)) == list(blocks.values())
+    stats = client.stats()
+    assert stats["disk_pages"] == 0
+    segments = stats["disk_bytes"] // (4 * MIB)
+    assert 0 < stats["errors"]["no_space"] <= 10 * segments  # each block once a segment, no loop
+    resource.prlimit(agent.process.pid, resource.RLIMIT_FSIZE, (-1, -1))
+    client.store(chain(10, seed=1))
+    until("stores to reach the disk", lambda: _store_another(client) > 0)
+    client.close()
+
+
+_seeds = iter(range(100, 10**6))
+
+
+def _store_another(client: BareClient) -> int:
+    client.store(chain(1, seed=next(_seeds)))
+    pages: int = client.stats()["disk_pages"]
+    return pages
+
+
+def test_two_page_sizes_share_one_agent(start: StartAgent) -> None:
+    agent = start()
+    client = ready(agent)
+    other = BareClient(agent, SpaceSpec(b"g" * 16, 100, 4))
+    client.store(chain(10))
+    page = {b"k" * 16: b"z" * 100}
+    assert other.store(page) == 1
+    assert other.looked(b"k" * 16) == (1, 1)
+    assert client.looked(b"k" * 16) == (0, 0)
+    client.close()
+    other.close()
+
+
+def test_a_taken_http_port_is_reported_and_not_fatal(start: StartAgent) -> None:
+    first = start()
+    port = first.wait_for("http_listening")["port"]
+    path = first.folder / "second"
+    path.mkdir()
+    second = AgentProcess(path, *SMALL, "--http-port", str(port))
+    assert str(port) in second.wait_for("http_unavailable")["message"]
+    client = BareClient(second)
+    assert client.stats()["sessions"] == 1
+    client.close()
+    second.clean_up()
+
+
+def test_probes_and_metrics_tell_the_state(start: StartAgent) -> None:
+    agent = start()
+    port = agent.wait_for("http_listening")["port"]
+    client = ready(agent)
+    blocks = chain(4)
+    client.store(blocks)
+    client.load((*blocks, b"?" * 16))
+    assert _get(port, "/healthz") == (200, "ok\n")
+    assert _get(port, "/readyz") == (200, "ready\n")
+    status, page = _get(port, "/metrics")
+    assert status == 200
+    for line in (
+        'onggi_hit_blocks_total{tier="host"} 4.0',
+        "onggi_miss_blocks_total 1.0",
+        "onggi_saved_tokens_total 64.0",
+        f'onggi_moved_bytes_total{{direction="in",tier="host"}} {float(4 * PAGE_BYTES)}',
+        f'onggi_moved_bytes_total{{direction="out",tier="host"}} {float(4 * PAGE_BYTES)}',
+        "onggi_sessions 1.0",
+        'onggi_requests_total{op="load_prepare"} 1.0',
+    ):
+        assert line in page.splitlines()
+    assert "onggi_arena_ready_bytes 1.6777216e+07" in page
+    client.close()
+
+
+def _get(port: int, path: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as refused:
+        return refused.code, refused.read().decode()
+
+
+def test_a_wrong_configuration_stops_the_start_with_a_line_a_field() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", "onggi_sidecar", "agent", "--memory", "1GB", "--http-port", "x"],
+        env={**os.environ, "ONGGI_AGENT_DISK": "1Gi"},
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    assert ended.returncode == 2
+    lines = ended.stderr.splitlines()
+    assert len(lines) == 2
+    assert lines[0].startswith("onggi agent: memory: '1GB' (in --memory) is wrong; ")
+    assert lines[1].startswith("onggi agent: http_port: 'x' (in --http-port) is wrong; ")
