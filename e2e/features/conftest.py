@@ -1,0 +1,100 @@
+"""One installation and one engine for the whole session: a start of either takes its time."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+import yaml
+from rig import evidence, install, reach
+from rig.engine import Engine
+from rig.kubectl import Kubectl, Object, Refused, the_cluster, until
+from rig.pool import Pool
+from rig.workloads import engine_deployment, example, sleeper
+from waits import ENGINE_GONE_S, INJECTING_S, POD_RUNNING_S
+
+NAMESPACE: Final = "onggi-e2e"
+ORDER: Final = (
+    "test_injection.py",  # while the engine starts
+    "test_webhook_away.py",
+    "test_engine_restart.py",
+    "test_cache_salt.py",
+    "test_agent_killed.py",
+    "test_pod_recreated.py",  # moves the engine to another pool
+    "test_pool_deleted.py",  # takes that pool away
+)
+"""Tests share one engine, since its start takes most of the time; what changes it comes last."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    names = [Path(item.location[0]).name for item in items]
+    assert set(names) <= set(ORDER), f"say in ORDER where it belongs: {set(names) - set(ORDER)}"
+    items.sort(key=lambda item: ORDER.index(Path(item.location[0]).name))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A test or set-up that failed leaves the evidence while the cluster still has it."""
+    report = yield
+    if report.failed and call.excinfo and not call.excinfo.errisinstance(Refused):
+        kubectl = the_cluster(NAMESPACE)
+        name = re.sub(r"\W+", "-", item.name)
+        text = evidence.collect(kubectl, (NAMESPACE, install.NAMESPACE), name)
+        report.sections.append(("evidence", text))
+    return report
+
+
+@pytest.fixture(scope="session")
+def kubectl() -> Iterator[Kubectl]:
+    """kubectl in a fresh namespace of the cluster, with Onggi installed."""
+    cluster = the_cluster(NAMESPACE)
+    cluster.delete("namespace", NAMESPACE, ENGINE_GONE_S)
+    cluster("create", "namespace", NAMESPACE)
+    until("service account", lambda: cluster.find("serviceaccount", "default"), POD_RUNNING_S)
+    install.install(cluster)
+    yield cluster
+    cluster.delete("namespace", NAMESPACE, ENGINE_GONE_S)
+    install.uninstall(cluster)
+    reach.close()
+
+
+@pytest.fixture(scope="session")
+def pool(kubectl: Kubectl) -> Pool:
+    """examples/pool.yaml, and pods that ask for it are injected from now on."""
+    kubectl.apply(example("pool.yaml"))
+    found = Pool(kubectl, "chat")
+    until("injection", lambda: _injects(kubectl, found), INJECTING_S)
+    return found
+
+
+def _injects(kubectl: Kubectl, pool: Pool) -> bool:
+    asked = sleeper("probe", {"onggi.dev/pool": pool.name})
+    made = dry_run(kubectl, asked)
+    return "onggi-agent" in str(made["spec"].get("initContainers"))
+
+
+def dry_run(kubectl: Kubectl, pod: Object) -> Object:
+    """The pod as admission would leave it; nothing is made."""
+    text = kubectl("create", "--dry-run=server", "-o", "json", "-f", "-", stdin=yaml.safe_dump(pod))
+    made: Object = json.loads(text)
+    return made
+
+
+@pytest.fixture(scope="session")
+def starting_engine(kubectl: Kubectl, pool: Pool) -> Engine:
+    """examples/vllm.yaml, deployed; it may not answer yet."""
+    kubectl.apply(engine_deployment(pool.name))
+    return Engine(kubectl, "chat")
+
+
+@pytest.fixture
+def engine(starting_engine: Engine) -> Engine:
+    """The engine, answering."""
+    starting_engine.ready()
+    return starting_engine

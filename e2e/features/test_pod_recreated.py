@@ -1,0 +1,64 @@
+"""A pod goes and another comes on the same node: what lay on the node's disk is found."""
+
+from __future__ import annotations
+
+from rig.engine import BLOCK_TOKENS, HITS, Engine, prompt, reusable_tokens
+from rig.figures import agent_figures
+from rig.kubectl import Kubectl, until
+from rig.pool import Pool
+from rig.workloads import NODE, disk_folder, engine_deployment, example
+from waits import ENGINE_GONE_S, ON_DISK_S, POD_RUNNING_S
+
+TOKENS = 1500
+"""The last block is not full, and is not kept."""
+BLOCKS = TOKENS // BLOCK_TOKENS
+WRITTEN = 'onggi_moved_bytes_total{direction="in",tier="disk"}'
+STORED = 'onggi_moved_bytes_total{direction="in",tier="host"}'
+DISK_HITS = 'onggi_hit_blocks_total{tier="disk"}'
+
+
+def test_a_new_pod_on_the_node_starts_warm(kubectl: Kubectl, engine: Engine) -> None:
+    kubectl.apply(disk_folder("/var/lib/onggi"))
+
+    def made() -> bool:
+        return bool(kubectl.get("pod", "disk-folder")["status"]["phase"] == "Succeeded")
+
+    until("the folder on the node", made, POD_RUNNING_S)
+    kubectl.apply(example("pool-on-node.yaml"))
+    pool = Pool(kubectl, "chat-on-node")
+    kubectl.apply(engine_deployment(pool.name))
+    first = engine.ready()
+    assert first["spec"]["nodeName"] == NODE
+
+    engine.ask(prompt(seed=20, tokens=TOKENS))
+    asked = prompt(seed=21, tokens=TOKENS)
+    cold = engine.ask(asked)
+    assert cold.cached_tokens == 0
+    until("every block on disk", lambda: _written(kubectl, engine), ON_DISK_S)
+
+    engine.delete_pod()
+    second = engine.ready()
+    assert second["metadata"]["uid"] != first["metadata"]["uid"]
+    assert second["spec"]["nodeName"] == NODE
+
+    engine.ask(prompt(seed=22, tokens=TOKENS))
+    assert agent_figures(kubectl, second).get(DISK_HITS, 0) == 0
+    warm = engine.ask(asked)
+    assert warm.cached_tokens == reusable_tokens(TOKENS) == BLOCKS * BLOCK_TOKENS
+    assert engine.figures()[HITS] == BLOCKS * BLOCK_TOKENS
+    assert warm.tokens == cold.tokens
+    assert warm.first_token_s < cold.first_token_s
+    print(f"first token: {cold.first_token_s:.3f} s cold, {warm.first_token_s:.3f} s from disk")
+    until(
+        "disk hits",
+        lambda: agent_figures(kubectl, second).get(DISK_HITS, 0) == BLOCKS,
+        ENGINE_GONE_S,
+    )
+    status = pool.until("disk hits", lambda s: s.get("hits", {}).get("diskBlocks", 0) > 0)
+    assert status["hits"]["diskBlocks"] == BLOCKS
+    assert status["tokensSaved"] == BLOCKS * BLOCK_TOKENS
+
+
+def _written(kubectl: Kubectl, engine: Engine) -> bool:
+    now = agent_figures(kubectl, engine.pod())
+    return 0 < now[STORED] <= now.get(WRITTEN, 0)

@@ -1,0 +1,31 @@
+"""How long each thing may take, in one place: a test waits by name and never by a number.
+
+Each is several times what was measured on two cores that also build, so that a slow machine
+passes; none is so long that a hang goes unnoticed.
+"""
+
+from typing import Final
+
+INSTALLED_S: Final = 120
+"""`helm install --wait`: three small Python processes, 10 s."""
+ENGINE_READY_S: Final = 240
+"""An engine's three processes import torch one after the other: 30 s idle, 50 s beside a build."""
+ENGINE_GONE_S: Final = 60
+"""From a pod's deletion to its end: the engine's grace period and the agent's."""
+POD_RUNNING_S: Final = 60
+"""A pod of images that are on the node: 2 s, with an agent 5 s."""
+CONTAINER_BACK_S: Final = 60
+"""A killed container is started anew at once the first time, 10 s after the second."""
+INJECTING_S: Final = 30
+"""A webhook configuration takes effect up to 1.5 s after it was written."""
+STATUS_S: Final = 60
+"""From an event to the pool's status: a heartbeat of 5 s, and the controller's own pace."""
+STORED_S: Final = 30
+"""From an answer to its blocks in the agent's index."""
+ON_DISK_S: Final = 60
+"""From a block in memory to its copy on disk, which is written when the disk is idle."""
+ATTACHED_S: Final = 60
+"""From an agent's start to the client's next attempt to attach: its back-off is bounded."""
+ANSWER_S: Final = 60
+"""One completion: 1.5 s cold."""
+POLL_S: Final = 0.5
