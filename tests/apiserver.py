@@ -57,6 +57,12 @@ class ApiServer:
 
     def request(self, method: str, path: str, body: object = None, *, kind: str = "") -> Any:
         """One call. Raises Refused with the server's message for any status of 400 and up."""
+        return self.request_with_warnings(method, path, body, kind=kind)[0]
+
+    def request_with_warnings(
+        self, method: str, path: str, body: object = None, *, kind: str = ""
+    ) -> tuple[Any, list[str]]:
+        """As `request`, and what kubectl would print as warnings."""
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self.url + path, data=data, method=method)
         request.add_header("Authorization", f"Bearer {ADMIN_TOKEN}")
@@ -64,7 +70,7 @@ class ApiServer:
         context = ssl.create_default_context(cafile=str(self.ca_file))
         try:
             with urllib.request.urlopen(request, timeout=30, context=context) as answer:
-                return json.load(answer)
+                return json.load(answer), answer.headers.get_all("Warning") or []
         except urllib.error.HTTPError as fault:
             with fault:
                 text = fault.read().decode()
@@ -107,7 +113,7 @@ class Refused(Exception):
 @contextmanager
 def run(folder: Path) -> Iterator[ApiServer]:
     """Start both, wait until ready, and end both whatever happens."""
-    etcd_port, peer_port, api_port = _free_ports(3)
+    etcd_port, peer_port, api_port = free_ports(3)
     _service_account_keys(folder)
     (folder / "tokens.csv").write_text(f"{ADMIN_TOKEN},admin,admin,system:masters\n")
     etcd = _start(
@@ -149,9 +155,9 @@ def run(folder: Path) -> Iterator[ApiServer]:
             _wait_ready(server, api)
             yield server
         finally:
-            _stop(api)
+            stop(api)
     finally:
-        _stop(etcd)
+        stop(etcd)
 
 
 def _wait_ready(server: ApiServer, process: "subprocess.Popen[bytes]") -> None:
@@ -172,7 +178,7 @@ def _start(folder: Path, command: list[str]) -> "subprocess.Popen[bytes]":
         return subprocess.Popen(command, cwd=folder, stdout=log, stderr=log)
 
 
-def _stop(process: "subprocess.Popen[bytes]") -> None:
+def stop(process: "subprocess.Popen[bytes]") -> None:
     process.terminate()
     try:
         process.wait(STOP_TIMEOUT_S)
@@ -202,7 +208,7 @@ def _service_account_keys(folder: Path) -> None:
     )
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     sockets = [socket.socket() for _ in range(count)]
     try:
         for one in sockets:
@@ -229,4 +235,43 @@ def wait_established(server: ApiServer, name: str) -> None:
             return
         if time.monotonic() > deadline:
             raise RuntimeError(f"{name} was not established: {conditions}")
+        time.sleep(0.1)
+
+
+_PLURALS: Final = {
+    "ClusterRole": "clusterroles",
+    "ClusterRoleBinding": "clusterrolebindings",
+    "CustomResourceDefinition": "customresourcedefinitions",
+    "KVCachePool": "kvcachepools",
+    "LimitRange": "limitranges",
+    "MutatingWebhookConfiguration": "mutatingwebhookconfigurations",
+    "PodDisruptionBudget": "poddisruptionbudgets",
+    "Role": "roles",
+    "RoleBinding": "rolebindings",
+    "Secret": "secrets",
+    "Service": "services",
+    "ServiceAccount": "serviceaccounts",
+}
+_CLUSTERED: Final = ("ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition")
+
+
+def collection(version: str, kind: str, namespace: str) -> str:
+    """Where objects of a kind are kept."""
+    root = f"/apis/{version}" if "/" in version else f"/api/{version}"
+    if namespace and kind not in _CLUSTERED:
+        root += f"/namespaces/{namespace}"
+    return f"{root}/{_PLURALS[kind]}"
+
+
+def wait_ready(url: str, process: "subprocess.Popen[bytes]", log: Path) -> None:
+    """Until a readiness endpoint answers 200. RuntimeError with the log's end if it never does."""
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while True:
+        try:
+            with urllib.request.urlopen(url, timeout=5):
+                return
+        except OSError as fault:
+            if process.poll() is not None or time.monotonic() > deadline:
+                told = log.read_text()[-4000:]
+                raise RuntimeError(f"{url} was never ready: {fault}\n{told}") from fault
         time.sleep(0.1)
