@@ -61,6 +61,7 @@ class Arena:
         self.epoch = epoch
         self.file_bytes = file_bytes
         self._data_offset = data_offset
+        self._extent_bytes = max(extent_bytes, mmap.PAGESIZE)
         self._step_bytes = min(POPULATE_STEP_BYTES, max(extent_bytes, mmap.PAGESIZE))
         self._populated: set[int] = set()
         self._can_populate = True
@@ -88,6 +89,19 @@ class Arena:
         """Bytes of the arena, uint8 [length_bytes]; keeps the mapping alive while it lives."""
         self.prepare(offset, length_bytes)
         return memoryview(self._map)[offset : offset + length_bytes]
+
+    def whole(self) -> memoryview:
+        """The file, uint8 [file_bytes], for a library that slices by itself: use only ranges that
+        were offered. Keeps the mapping alive while it lives."""
+        return memoryview(self._map)
+
+    def extent_of(self, offset: int) -> int:
+        """The number of the extent that an offset lies in."""
+        return (offset - self._data_offset) // self._extent_bytes
+
+    def extent_range(self, extent: int) -> tuple[int, int]:
+        """Where an extent begins in the file, and its bytes."""
+        return self._data_offset + extent * self._extent_bytes, self._extent_bytes
 
     def copy_out(self, pieces: Iterable[Piece]) -> bool:
         """Copy arena bytes to memory. False: the agent took the arena back, and what was copied

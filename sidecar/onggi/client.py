@@ -95,6 +95,11 @@ class Client:
         return session is not None and self._link.check(session)
 
     @property
+    def deadline_s(self) -> float:
+        """How long a call may take before it is a miss."""
+        return self._link.deadline_s
+
+    @property
     def session_number(self) -> int:
         """Changes with each attachment; 0 while there is none."""
         session = self._link.current
@@ -116,7 +121,10 @@ class Client:
 
     def prefetch_begin(self, keys: Sequence[bytes]) -> Asked | None:
         """Send prefetch() and do other things; prefetch_end() has the answer."""
-        return self._link.begin(Prefetch(_checked(keys)))
+        asked = self._link.begin(Prefetch(_checked(keys)))
+        if asked is not None:
+            self._link.check(asked.session)  # whoever only sends must read too, or both sides fill
+        return asked
 
     def prefetch_end(self, asked: Asked | None) -> Looked:
         """The answer to prefetch_begin(), within the deadline counted from there."""

@@ -1,0 +1,239 @@
+"""vLLM's interface, filled in: this class only translates and guards.
+
+Every hook is wrapped (guard.py); until both sides have found each other, and for set-ups that are
+not cached, all of them answer "nothing".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from vllm.distributed.kv_transfer.kv_connector.v1.base import (
+    KVConnectorBase_V1,
+    KVConnectorHandshakeMetadata,
+    KVConnectorMetadata,
+    KVConnectorRole,
+    KVConnectorWorkerMetadata,
+    SupportsHMA,
+)
+from vllm.v1.metrics.cache_hit_source import CacheHitSource
+
+from onggi.connectors.vllm import start
+from onggi.connectors.vllm.guard import Faults, hook
+from onggi.connectors.vllm.metadata import Report, Space, StepPlan
+from onggi.connectors.vllm.options import Options, read_options
+from onggi.connectors.vllm.scheduler import MISS, Scheduler
+from onggi.connectors.vllm.stats import OnggiPromMetrics, OnggiStats
+from onggi.connectors.vllm.tally import Tally
+from onggi.connectors.vllm.worker import Worker
+
+
+@dataclass
+class OnggiStep(KVConnectorMetadata):  # type: ignore[misc]
+    plan: StepPlan
+
+
+@dataclass
+class OnggiReport(KVConnectorWorkerMetadata):  # type: ignore[misc]
+    report: Report
+
+    def aggregate(self, other: OnggiReport) -> OnggiReport:
+        return OnggiReport(self.report.merged(other.report))
+
+
+@dataclass
+class OnggiSpace(KVConnectorHandshakeMetadata):  # type: ignore[misc]
+    space: Space
+
+
+def _nothing() -> None:
+    return None
+
+
+class OnggiConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
+    """One class, two objects: vLLM makes one in the scheduler and one in each worker.
+
+    SupportsHMA is claimed so that turning Onggi on changes nothing for hybrid models: they keep
+    their memory manager, and Onggi stands back.
+    """
+
+    def __init__(self, vllm_config: Any, role: KVConnectorRole, kv_cache_config: Any) -> None:
+        super().__init__(vllm_config, role, kv_cache_config)
+        side = "scheduler" if role == KVConnectorRole.SCHEDULER else "worker"
+        self.faults = Faults(side)
+        self.tally = Tally()
+        self._faults_counted = 0
+        self._scheduler: Scheduler | None = None
+        self._worker: Worker | None = None
+        self._space: Space | None = None
+        self.options = self._read_options()
+
+    @hook(lambda: Options(socket=""))
+    def _read_options(self) -> Options:
+        return read_options(self._kv_transfer_config.kv_connector_extra_config)
+
+    @property
+    def requires_kv_delivery(self) -> bool:
+        """A cache: a save that is lost is a miss some day, so preempted requests keep what they
+        have in flight."""
+        return False
+
+    # ---- worker: set-up
+
+    @hook(_nothing)
+    def register_kv_caches(self, kv_caches: dict[str, Any]) -> None:
+        self._worker, self._space = start.worker(
+            self._vllm_config,
+            self._kv_cache_config,
+            kv_caches,
+            self.options,
+            self.faults,
+            self.tally,
+        )
+
+    @hook(_nothing)
+    def get_handshake_metadata(self) -> OnggiSpace | None:
+        return OnggiSpace(self._space) if self._space is not None else None
+
+    # ---- worker: each step
+
+    @hook(_nothing)
+    def handle_preemptions(self, kv_connector_metadata: OnggiStep) -> None:
+        if self._worker is not None:
+            self._worker.fence(kv_connector_metadata.plan)
+
+    @hook(_nothing)
+    def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:  # noqa: ARG002
+        if self._worker is not None and self._connector_metadata is not None:
+            self._worker.load(self._connector_metadata.plan)
+
+    def wait_for_layer_load(self, layer_name: str) -> None:
+        """Nothing: start_load_kv returns when all layers are loaded."""
+
+    def save_kv_layer(self, layer_name: str, kv_layer: Any, attn_metadata: Any, **kw: Any) -> None:
+        """Nothing: wait_for_save takes all layers at once."""
+
+    @hook(_nothing)
+    def wait_for_save(self) -> None:
+        if self._worker is not None and self._connector_metadata is not None:
+            self._worker.after_forward(self._connector_metadata.plan)
+
+    @hook(lambda: (None, None))
+    def get_finished(self, finished_req_ids: set[str]) -> tuple[Any, Any]:  # noqa: ARG002
+        if self._worker is None:
+            return None, None
+        sent, received = self._worker.finished()
+        return sent or None, received or None
+
+    @hook(set)
+    def get_block_ids_with_load_errors(self) -> set[int]:
+        return self._worker.take_errors() if self._worker is not None else set()
+
+    @hook(_nothing)
+    def build_connector_worker_meta(self) -> OnggiReport | None:
+        report = self._worker.take_report() if self._worker is not None else None
+        return OnggiReport(report) if report else None
+
+    # ---- scheduler: set-up
+
+    @hook(_nothing)
+    def set_xfer_handshake_metadata_pp_aware(
+        self, metadata: dict[tuple[int, int], OnggiSpace]
+    ) -> None:
+        spaces = [metadata[rank].space for rank in sorted(metadata)]
+        self._scheduler = start.scheduler(self._vllm_config, spaces, self.options, self.tally)
+
+    # ---- scheduler: each request
+
+    @hook(_nothing)
+    def on_new_request(self, request: Any) -> None:
+        if self._scheduler is not None and not self.faults.too_many:
+            self._scheduler.arrived(request)
+
+    @hook(lambda: MISS)
+    def get_num_new_matched_tokens(
+        self, request: Any, num_computed_tokens: int
+    ) -> tuple[int | None, bool]:
+        if self._scheduler is None or self.faults.too_many:
+            return MISS
+        return self._scheduler.matched(request, num_computed_tokens)
+
+    @hook(_nothing)
+    def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
+        if self._scheduler is not None:
+            self._scheduler.admitted(request, blocks.get_block_ids()[0], num_external_tokens)
+
+    @hook(dict)
+    def get_external_cache_hit_sources(
+        self, request: Any, num_external_tokens: int
+    ) -> dict[CacheHitSource, int]:
+        if self._scheduler is None or num_external_tokens == 0:
+            return {}
+        host, disk = self._scheduler.sources(request, num_external_tokens)
+        by_source = {CacheHitSource.HOST: host, CacheHitSource.DISK: disk}
+        return {source: tokens for source, tokens in by_source.items() if tokens}
+
+    @hook(lambda: (False, None))
+    def request_finished(self, request: Any, block_ids: list[int]) -> tuple[bool, None]:  # noqa: ARG002
+        return self._scheduler is not None and self._scheduler.finished(request), None
+
+    @hook(lambda: (False, None))
+    def request_finished_all_groups(
+        self,
+        request: Any,
+        block_ids: tuple[list[int], ...],  # noqa: ARG002
+    ) -> tuple[bool, None]:
+        return self._scheduler is not None and self._scheduler.finished(request), None
+
+    # ---- scheduler: each step
+
+    @hook(lambda: OnggiStep(StepPlan()))
+    def build_connector_meta(self, scheduler_output: Any) -> OnggiStep:
+        if self._scheduler is None:
+            return OnggiStep(StepPlan())
+        return OnggiStep(self._scheduler.plan(scheduler_output))
+
+    @hook(_nothing)
+    def update_connector_output(self, connector_output: Any) -> None:
+        if self._scheduler is None:
+            return
+        meta = connector_output.kv_connector_worker_meta
+        report = meta.report if isinstance(meta, OnggiReport) else Report()
+        self._scheduler.reported(report, connector_output.finished_recving or ())
+
+    @hook(lambda: False)
+    def reset_cache(self) -> bool:
+        if self._scheduler is not None:
+            self._scheduler.reset()
+        return True
+
+    # ---- both
+
+    @hook(_nothing)
+    def get_kv_connector_stats(self) -> OnggiStats | None:
+        self.tally.add("faults", self.faults.total - self._faults_counted)
+        self._faults_counted = self.faults.total
+        counts = self.tally.take()
+        return OnggiStats(data=counts) if counts else None
+
+    @hook(_nothing)
+    def shutdown(self) -> None:
+        if self._worker is not None:
+            self._worker.close()
+        if self._scheduler is not None:
+            self._scheduler.close()
+
+    @classmethod
+    def build_kv_connector_stats(cls, data: dict[str, Any] | None = None) -> OnggiStats | None:
+        return OnggiStats(data=data if data is not None else {})
+
+    @classmethod
+    def build_prom_metrics(
+        cls,
+        vllm_config: Any,
+        metric_types: Any,
+        labelnames: list[str],
+        per_engine_labelvalues: dict[int, list[object]],
+    ) -> OnggiPromMetrics:
+        return OnggiPromMetrics(vllm_config, metric_types, labelnames, per_engine_labelvalues)

@@ -1,0 +1,47 @@
+"""Copies between the engine's blocks and arena pages, for blocks in host memory.
+
+The same three verbs exist for CUDA in onggi.cuda_pages: the worker does not care which it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+from onggi.arena import Arena
+from onggi.connectors.vllm.layout import PageMap
+
+Pair = tuple[int, int]
+"""(block id, arena offset of its page)."""
+
+
+class Copier(Protocol):
+    """Moves whole pages. False: the arena was taken back, so the copy is worth nothing."""
+
+    def mark(self) -> Any:
+        """A point in the engine's work: what is written to blocks up to here may be copied once
+        it has passed. Handed back to copy_in."""
+
+    def copy_in(self, arena: Arena, pairs: Iterable[Pair], after: Any) -> bool:
+        """Blocks to arena; returns when the bytes are there. May be called on any thread."""
+
+    def copy_out(self, arena: Arena, pairs: Iterable[Pair], after: Any) -> bool:
+        """Arena to blocks, behind what still uses them; returns when the bytes are there. May be
+        called on any thread."""
+
+
+class HostCopier:
+    """Blocks in host memory: the forward pass is over when the worker's hooks run, so there is
+    nothing to wait for."""
+
+    def __init__(self, pages: PageMap) -> None:
+        self._pages = pages
+
+    def mark(self) -> None:
+        return None
+
+    def copy_in(self, arena: Arena, pairs: Iterable[Pair], after: Any) -> bool:  # noqa: ARG002
+        return arena.copy_in(self._pages.pieces(pairs))
+
+    def copy_out(self, arena: Arena, pairs: Iterable[Pair], after: Any) -> bool:  # noqa: ARG002
+        return arena.copy_out(self._pages.pieces(pairs))

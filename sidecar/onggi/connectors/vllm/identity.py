@@ -1,0 +1,180 @@
+"""What shapes the bytes of a page of this worker: the fields of its fingerprint, in one place.
+
+A field too many is a miss after a change that was harmless; a field too few is a wrong answer.
+Ports, names of pods, log levels, memory shares and sampling defaults are not here on purpose.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from onggi.connectors.vllm.guard import log
+from onggi.connectors.vllm.options import Options
+from onggi.connectors.vllm.weights import revision
+from onggi_core.identity import differing
+
+Fields = dict[str, "str | int"]
+
+LAYOUT_VERSION: Final = 1
+"""Of our own page: layer after layer, as the engine has them. To be raised with layout.py."""
+
+_NOT_SHAPING: Final = frozenset(
+    {"_name_or_path", "transformers_version", "architectures", "use_cache", "torch_dtype", "dtype"}
+)
+"""Of the model's own configuration. The name and the dtype have fields of their own."""
+
+
+class StandBack(Exception):
+    """This engine's set-up is not cached; the message says why. The engine goes on without."""
+
+
+def check_supported(vllm_config: Any, kv_cache_config: Any) -> None:
+    """Raises StandBack for what pages of whole blocks cannot carry, or not yet."""
+    groups = kv_cache_config.kv_cache_groups
+    if len(groups) != 1:
+        raise StandBack(
+            f"the model has {len(groups)} KV cache groups (hybrid attention); Onggi keeps blocks "
+            "of models with one"
+        )
+    spec = groups[0].kv_cache_spec
+    for one in _layer_specs(spec):
+        if not _is_full_attention(one):
+            raise StandBack(f"layers of kind {type(one).__name__} are not kept yet")
+    parallel = vllm_config.parallel_config
+    for name in ("decode_context_parallel_size", "prefill_context_parallel_size"):
+        if getattr(parallel, name, 1) != 1:
+            raise StandBack(f"{name} is {getattr(parallel, name)}; Onggi keeps blocks only with 1")
+    if getattr(vllm_config.cache_config, "calculate_kv_scales", False):
+        raise StandBack(
+            "calculate_kv_scales is on: the scales come from the first requests, so the same "
+            "tokens have other bytes in the next run"
+        )
+
+
+def identity(
+    vllm_config: Any,
+    kv_cache_config: Any,
+    options: Options,
+    *,
+    engine_version: str,
+    tp_rank: int,
+    pp_rank: int,
+    backend: str,
+    isa: str,
+    page_bytes: int,
+) -> Fields:
+    """The fields. backend: attention backends of the layers. isa: of the CPU backend's bytes, empty
+    on other devices. Raises WeightsUnknown (weights.py), OSError for unreadable weights."""
+    model, cache, parallel = (
+        vllm_config.model_config,
+        vllm_config.cache_config,
+        vllm_config.parallel_config,
+    )
+    group = kv_cache_config.kv_cache_groups[0]
+    spec = _layer_specs(group.kv_cache_spec)[0]
+    hf = _plain(getattr(model, "hf_config", None))
+    commit = getattr(getattr(model, "hf_config", None), "_commit_hash", None)
+    fields: Fields = {
+        "model": model.model if not os.path.exists(model.model) else os.path.basename(model.model),
+        "weights": revision(model.model, commit, options.revision),
+        "config": _digest({k: v for k, v in hf.items() if k not in _NOT_SHAPING}),
+        "rope": _digest({k: v for k, v in _flat(hf).items() if "rope" in k}),
+        "dtype": str(model.dtype),
+        "kv_dtype": str(cache.cache_dtype),
+        "kv_spec_dtype": str(getattr(spec, "dtype", "")),
+        "quantization": str(getattr(model, "quantization", None)),
+        "layout": str(kv_cache_config.kv_cache_layout or cache.kv_cache_layout or ""),
+        "page_layout": LAYOUT_VERSION,
+        "block_tokens": int(spec.block_size),
+        "layers": len(group.layer_names),
+        "layer_names": _digest(list(group.layer_names)),
+        "heads": int(getattr(spec, "num_kv_heads", 0)),
+        "head_size": int(getattr(spec, "head_size", 0)),
+        "spec": type(spec).__name__,
+        "page_bytes": page_bytes,
+        "tp_size": int(parallel.tensor_parallel_size),
+        "tp_rank": tp_rank,
+        "pp_size": int(parallel.pipeline_parallel_size),
+        "pp_rank": pp_rank,
+        "engine": "vllm",
+        "engine_version": engine_version,
+        "backend": backend,
+        "isa": isa,
+        "tenant": options.tenant,
+    }
+    load_format = str(getattr(getattr(vllm_config, "load_config", None), "load_format", ""))
+    if load_format == "dummy":
+        fields["random_weights_seed"] = int(getattr(model, "seed", 0) or 0)
+    return fields
+
+
+def cpu_isa(spec: Any, dtype: Any, kv_dtype: str) -> str:
+    """What the CPU backend packs its pages for: shapes are equal, bytes are not."""
+    try:
+        from vllm.v1.attention.backends.cpu_attn import _get_attn_isa
+    except ImportError:
+        return f"{platform.machine()}-unknown"
+    isa = _get_attn_isa(dtype, spec.block_size, spec.head_size, kv_dtype)
+    return f"{platform.machine()}-{isa}"
+
+
+def say_what_changed(folder: str, rank: str, fields: Fields) -> None:
+    """Name the fields in which this start differs from the last one with this agent, so that a
+    cold cache after a changed flag is no riddle. Kept beside the socket; a convenience only."""
+    path = os.path.join(folder, f"identity-{rank}.json")
+    try:
+        with open(path, encoding="utf-8") as file:
+            before = json.load(file)
+    except (OSError, ValueError):
+        before = None
+    if isinstance(before, dict):
+        changed = differing(fields, before)
+        if changed:
+            said = ", ".join(f"{n} ({before.get(n)} -> {fields.get(n)})" for n in changed)
+            log.warning("onggi: blocks of the last start do not fit this one: %s", said)
+    try:
+        with open(f"{path}.new", "w", encoding="utf-8") as file:
+            json.dump(fields, file)
+        os.replace(f"{path}.new", path)
+    except OSError as error:
+        log.info("onggi: %s is not kept: %s", path, error.strerror)
+
+
+def _layer_specs(spec: Any) -> list[Any]:
+    """The specs of a group's layers: of a uniform group the one, of a mixed one each."""
+    several = getattr(spec, "kv_cache_specs", None)
+    return list(several.values()) if isinstance(several, Mapping) else [spec]
+
+
+def _is_full_attention(spec: Any) -> bool:
+    """Full attention, MLA included. Windowed layers give blocks back while a request runs."""
+    names = {cls.__name__ for cls in type(spec).__mro__}
+    windowed = getattr(spec, "sliding_window", None) or getattr(spec, "attention_chunk_size", None)
+    return "FullAttentionSpec" in names and not windowed
+
+
+def _plain(hf_config: Any) -> dict[str, Any]:
+    if hf_config is None:
+        return {}
+    plain = hf_config.to_dict()
+    return plain if isinstance(plain, dict) else {}
+
+
+def _flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in tree.items():
+        if isinstance(value, Mapping):
+            flat |= _flat(value, f"{prefix}{name}.")
+        else:
+            flat[f"{prefix}{name}"] = value
+    return flat
+
+
+def _digest(value: Mapping[str, Any] | Sequence[str]) -> str:
+    text = json.dumps(value, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,0 +1,87 @@
+"""What goes from the scheduler to the workers in a step, and back. Plain, picklable data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from onggi.outcomes import Pages
+
+
+@dataclass(frozen=True)
+class Space:
+    """What one worker tells the scheduler about itself, once. reason: why it takes no part."""
+
+    fingerprint: bytes
+    page_bytes: int
+    block_tokens: int
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class LoadJob:
+    """Copy pages into blocks of a request.
+
+    rows[rank]: the arena pages, one for each of the first blocks; block_ids beyond them have no
+    page and are reported as failed. wanted: False for a request that has ended meanwhile: nothing
+    is copied, only reported.
+    """
+
+    number: int
+    request_id: str
+    block_ids: tuple[int, ...]
+    rows: tuple[Pages, ...]
+    asynchronous: bool
+    wanted: bool = True
+
+
+@dataclass(frozen=True)
+class SaveJob:
+    """Copy full blocks of a request into the arena. keys[0] follows `parent`."""
+
+    number: int
+    request_id: str
+    parent: bytes
+    keys: tuple[bytes, ...]
+    block_ids: tuple[int, ...]
+
+
+@dataclass
+class StepPlan:
+    """One step's work for the workers.
+
+    fenced: save jobs whose blocks are about to be reused: finish or drop them first. delayed:
+    requests whose blocks wait for their saves; report each once its saves are over.
+    """
+
+    loads: list[LoadJob] = field(default_factory=list)
+    saves: list[SaveJob] = field(default_factory=list)
+    fenced: set[int] = field(default_factory=set)
+    delayed: set[str] = field(default_factory=set)
+
+
+@dataclass
+class Report:
+    """What workers did since the last report.
+
+    loaded: job -> its leading blocks that are right (the fewest over the ranks), and how many ranks
+    say so. saves_over: job -> ranks that are done with it. saves_dropped: jobs that were not even
+    tried; the request may offer them again.
+    """
+
+    loaded: dict[int, tuple[int, int]] = field(default_factory=dict)
+    saves_over: dict[int, int] = field(default_factory=dict)
+    saves_dropped: set[int] = field(default_factory=set)
+
+    def merged(self, other: Report) -> Report:
+        """Both ranks' reports as one."""
+        loaded = dict(self.loaded)
+        for number, (blocks, ranks) in other.loaded.items():
+            fewest, said = loaded.get(number, (blocks, 0))
+            loaded[number] = min(blocks, fewest), ranks + said
+        over = dict(self.saves_over)
+        for number, ranks in other.saves_over.items():
+            over[number] = over.get(number, 0) + ranks
+        return Report(loaded, over, self.saves_dropped | other.saves_dropped)
+
+    def __bool__(self) -> bool:
+        return bool(self.loaded or self.saves_over or self.saves_dropped)

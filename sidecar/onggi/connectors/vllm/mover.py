@@ -1,0 +1,205 @@
+"""The worker's one thread: saves, and loads that nobody waits for in this step.
+
+A save that ran in the step would add its copy to every prompt's time to first token. Here it runs
+beside the next steps, and whoever is about to reuse a block it reads fences it first.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from onggi.client import Client
+from onggi.clock import Clock, monotonic
+from onggi.connectors.vllm.copier import Copier
+from onggi.connectors.vllm.guard import Faults
+from onggi.connectors.vllm.metadata import LoadJob, SaveJob
+from onggi.connectors.vllm.tally import Tally
+from onggi_core.wire.requests import StoreOutcome
+
+SAVE_BATCH_BYTES: Final = 32 * 1024 * 1024
+"""Reserved, copied and sealed at once: some 5 ms of copying, which is what a fence may wait for and
+how soon the first blocks of a long prompt can be found."""
+
+QUEUED_BLOCKS_MAX: Final = 65_536
+"""Blocks waiting to be saved. Each costs a key and two numbers, 200 bytes: 13 MiB. Past it saves
+are dropped: a slow agent may cost hits but not memory, and not the engine's free blocks."""
+
+FENCE_WAIT_S: Final = 0.1
+"""How long a step waits for a running save of blocks it reuses, before it is told to drop them."""
+
+
+@dataclass
+class Moved:
+    """What ended since it was last asked. loads: with the number of leading blocks loaded."""
+
+    loads: list[tuple[LoadJob, int]] = field(default_factory=list)
+    saves: list[int] = field(default_factory=list)
+
+
+def copy_load(
+    client: Client, copier: Copier, rank: int, job: LoadJob, after: Any, now_s: Clock
+) -> int:
+    """Copy a job's pages into its blocks; returns the leading blocks that are right, all or 0."""
+    if not job.wanted or not job.rows:
+        return 0
+    pages = job.rows[rank]
+    arena = client.arena(pages)
+    if arena is None or now_s() >= pages.expires_s:
+        return 0
+    count = min(len(pages.offsets), len(job.block_ids))
+    pairs = zip(job.block_ids[:count], pages.offsets[:count], strict=True)
+    whole = copier.copy_out(arena, pairs, after) and now_s() < pages.expires_s
+    return count if whole else 0
+
+
+class Mover:
+    """Jobs in, results out. The thread starts with the first job and ends with stop()."""
+
+    def __init__(
+        self,
+        client: Client,
+        copier: Copier,
+        page_bytes: int,
+        rank: int,
+        faults: Faults,
+        tally: Tally,
+        clock: Clock = monotonic,
+    ) -> None:
+        self._client = client
+        self._copier = copier
+        self._rank = rank
+        self._faults = faults
+        self._tally = tally
+        self._now_s = clock
+        self._batch = max(1, SAVE_BATCH_BYTES // page_bytes)
+        self._turn = threading.Condition()
+        self._loads: deque[tuple[LoadJob, Any]] = deque()
+        self._saves: deque[tuple[SaveJob, Any]] = deque()
+        self._queued_blocks = 0
+        self._open: set[int] = set()
+        self._cancelled: set[int] = set()
+        self._moved = Moved()
+        self._stopping = False
+        self._thread: threading.Thread | None = None
+
+    def submit_load(self, job: LoadJob, after: Any) -> None:
+        """after: the copier's mark, behind the last use of the job's blocks."""
+        with self._turn:
+            self._loads.append((job, after))
+            self._wake()
+
+    def submit_save(self, job: SaveJob, after: Any) -> None:
+        """after: the copier's mark, made when the blocks' last write was under way."""
+        with self._turn:
+            if self._queued_blocks + len(job.keys) > QUEUED_BLOCKS_MAX:
+                self._moved.saves.append(job.number)
+                self._tally.add("refused_blocks", len(job.keys))
+                return
+            self._queued_blocks += len(job.keys)
+            self._open.add(job.number)
+            self._saves.append((job, after))
+            self._wake()
+
+    def fence(self, numbers: Iterable[int]) -> None:
+        """On return these saves read no block any more, or what they read is never kept."""
+        with self._turn:
+            mine = self._open.intersection(numbers)
+            if not mine:
+                return
+            self._turn.wait_for(lambda: not mine & self._open, FENCE_WAIT_S)
+            self._cancelled |= mine & self._open
+
+    def take(self) -> Moved:
+        """What ended since the last call."""
+        with self._turn:
+            moved, self._moved = self._moved, Moved()
+        return moved
+
+    def stop(self, timeout_s: float) -> None:
+        """Drop what waits, end what runs."""
+        with self._turn:
+            self._stopping = True
+            self._turn.notify_all()
+        if self._thread is not None:
+            self._thread.join(timeout_s)
+
+    # ---- on the thread
+
+    def _wake(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="onggi-mover", daemon=True)
+            self._thread.start()
+        self._turn.notify_all()
+
+    def _run(self) -> None:
+        while True:
+            with self._turn:
+                self._turn.wait_for(lambda: self._stopping or self._loads or self._saves)
+                if self._stopping:
+                    return
+                load = self._loads.popleft() if self._loads else None
+                save = None if load is not None else self._saves.popleft()
+            if load is not None:
+                self._run_load(*load)
+            elif save is not None:
+                self._run_save(*save)
+
+    def _run_load(self, job: LoadJob, after: Any) -> None:
+        began_s, blocks = self._now_s(), 0
+        try:
+            blocks = copy_load(self._client, self._copier, self._rank, job, after, self._now_s)
+        except Exception as error:  # noqa: BLE001 - an unreported load would hold its blocks for ever
+            self._faults.note("load", error)
+        self._tally.add("load_seconds", self._now_s() - began_s)
+        with self._turn:
+            self._moved.loads.append((job, blocks))
+            self._turn.notify_all()
+
+    def _run_save(self, job: SaveJob, after: Any) -> None:
+        began_s = self._now_s()
+        try:
+            for begin in range(0, len(job.keys), self._batch):
+                if not self._save_some(job, begin, after):
+                    break
+        except Exception as error:  # noqa: BLE001 - an unreported save would hold its blocks for ever
+            self._faults.note("save", error)
+        self._tally.add("save_seconds", self._now_s() - began_s)
+        with self._turn:
+            self._queued_blocks -= len(job.keys)
+            self._open.discard(job.number)
+            self._cancelled.discard(job.number)
+            self._moved.saves.append(job.number)
+            self._turn.notify_all()
+
+    def _save_some(self, job: SaveJob, begin: int, after: Any) -> bool:
+        """One batch. False: the rest of the chain is not worth trying."""
+        if self._stopping or job.number in self._cancelled:
+            return False
+        keys = job.keys[begin : begin + self._batch]
+        parent = job.keys[begin - 1] if begin else job.parent
+        ticket = self._client.store_prepare(keys, parent=parent)
+        granted = ticket.granted
+        refused = len(keys) - len(granted) - ticket.existing
+        self._tally.add("refused_blocks", refused)
+        self._tally.add("existing_blocks", ticket.existing)
+        if granted:
+            outcome = StoreOutcome.ABANDONED
+            try:
+                pages = ticket.pages()
+                arena = self._client.arena(pages)
+                blocks = [job.block_ids[begin + n] for n in granted]
+                if arena is not None and self._now_s() < pages.expires_s:
+                    pairs = zip(blocks, pages.offsets, strict=True)
+                    whole = self._copier.copy_in(arena, pairs, after)
+                    with self._turn:  # a fence from here on comes after the last byte was read
+                        if whole and job.number not in self._cancelled:
+                            outcome = StoreOutcome.SEALED
+            finally:
+                sealed = self._client.finish_store(ticket, outcome)
+            self._tally.add("saved_blocks", sealed)
+            self._tally.add("saved_bytes", sealed * ticket.page_bytes)
+        return refused == 0

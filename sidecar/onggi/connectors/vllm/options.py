@@ -1,0 +1,54 @@
+"""Settings of the connector: `kv_connector_extra_config` first, then the environment."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from onggi.client import DEADLINE_S
+
+SOCKET_VARIABLE: Final = "ONGGI_SOCKET"
+REVISION_VARIABLE: Final = "ONGGI_MODEL_REVISION"
+TENANT_VARIABLE: Final = "ONGGI_TENANT"
+
+DISK_WAIT_S: Final = 2.0
+"""How long an asynchronous load may take to come from disk before its blocks are computed."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """socket: path of the agent's socket; empty: take no part. revision: what the user says about
+    the weights, instead of looking at them. tenant: kept apart from all other tenants."""
+
+    socket: str
+    deadline_s: float = DEADLINE_S
+    disk_wait_s: float = DISK_WAIT_S
+    revision: str = ""
+    tenant: str = ""
+
+
+def read_options(extra: Mapping[str, Any], environment: Mapping[str, str] = os.environ) -> Options:
+    """From the connector's extra config and the environment. Raises ValueError naming a field."""
+    known = {"socket", "deadline_s", "disk_wait_s", "revision", "tenant"}
+    unknown = sorted(set(extra) - known)
+    if unknown:
+        raise ValueError(f"kv_connector_extra_config has {unknown[0]}; use {sorted(known)}")
+    return Options(
+        socket=str(extra.get("socket", environment.get(SOCKET_VARIABLE, ""))),
+        deadline_s=_seconds(extra, "deadline_s", DEADLINE_S),
+        disk_wait_s=_seconds(extra, "disk_wait_s", DISK_WAIT_S),
+        revision=str(extra.get("revision", environment.get(REVISION_VARIABLE, ""))),
+        tenant=str(extra.get("tenant", environment.get(TENANT_VARIABLE, ""))),
+    )
+
+
+def _seconds(extra: Mapping[str, Any], name: str, default: float) -> float:
+    try:
+        value = float(extra.get(name, default))
+    except (TypeError, ValueError):
+        value = -1.0
+    if not 0 < value <= 30:
+        raise ValueError(f"{name} is {extra.get(name)!r}; use seconds, more than 0 and up to 30")
+    return value

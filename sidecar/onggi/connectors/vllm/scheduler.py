@@ -1,0 +1,222 @@
+"""The scheduler side: which blocks are there, which to load, which to save.
+
+It alone talks to the agent about existence. What it promises is pinned, or on its way from disk
+with a deadline, and every promise ends: used, failed, or given back. Loads that were taken up are
+in loads.py, saves in saves.py.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from onggi.client import Client
+from onggi.clock import Clock, monotonic
+from onggi.connectors.vllm.adapters import Adapters
+from onggi.connectors.vllm.failures import Failures
+from onggi.connectors.vllm.keys import RequestKeys
+from onggi.connectors.vllm.loads import Loads
+from onggi.connectors.vllm.metadata import Report, StepPlan
+from onggi.connectors.vllm.saves import Saves
+from onggi.connectors.vllm.tally import Tally
+from onggi.connectors.vllm.tracked import Offer, Tracked
+from onggi.outcomes import NO_LOAD
+from onggi_core.wire.requests import LoadOutcome
+
+WAIT_FOR_AT_LEAST: Final = 1 / 8
+"""Part of a hit that must lie on disk for a request to wait for it. Waiting for less would hold up
+what is here for what is soon computed."""
+
+Answer = tuple[int, bool]
+MISS: Final[Answer] = (0, False)
+
+
+class Scheduler:
+    """Decides for all ranks. Called on the engine's thread only."""
+
+    def __init__(
+        self,
+        client: Client,
+        block_tokens: int,
+        *,
+        disk_wait_s: float,
+        ranks: int,
+        tally: Tally,
+        clock: Clock = monotonic,
+    ) -> None:
+        self._client = client
+        self._block_tokens = block_tokens
+        self._disk_wait_s = disk_wait_s
+        self._tally = tally
+        self._now_s = clock
+        self._adapters = Adapters()
+        self._failures = Failures()
+        self._tracked: dict[str, Tracked] = {}
+        self._loads = Loads(client, block_tokens, ranks, self._failures, tally, clock)
+        self._saves = Saves(block_tokens, ranks)
+        self._life = ""
+
+    # ---- what is there
+
+    def arrived(self, request: Any) -> None:
+        """A new request: ask about its prompt now, and start to bring what lies on disk."""
+        tracked = self._track(request)
+        if tracked is None or request.skip_reading_prefix_cache:
+            return
+        keys = tracked.keys.upto(self._most(request))
+        if keys:
+            tracked.asked = self._client.prefetch_begin(keys)
+            self._tally.add("lookups", 1)
+
+    def matched(self, request: Any, computed_tokens: int) -> Answer:
+        """Tokens beyond `computed_tokens` that can be loaded, and whether they must be waited for.
+
+        Asked again while the request cannot be admitted: the same question gets the same answer
+        from the same pin. Never promises the last token, which must be computed.
+        """
+        tracked = self._track(request)
+        if tracked is None or request.skip_reading_prefix_cache:
+            return MISS
+        if tracked.frozen and computed_tokens == 0:
+            self._tracked.pop(request.request_id)
+            return self.matched(request, 0)
+        local, most = computed_tokens // self._block_tokens, self._most(request)
+        offer = tracked.offer
+        if offer is None or not offer.answers(local, most, self._now_s()):
+            self._withdraw(tracked)
+            offer = None if tracked.frozen else self._timed_offer(tracked, local, most)
+            tracked.offer = offer
+        if offer is None:
+            return MISS
+        return offer.blocks * self._block_tokens, offer.pending is not None
+
+    def _timed_offer(self, tracked: Tracked, local: int, most: int) -> Offer | None:
+        began_s = self._now_s()
+        keys = tracked.keys.upto(most)
+        keys = keys[: self._failures.first(keys, began_s)]
+        offer = self._offer(tracked, keys, local, most) if len(keys) > local else None
+        tracked.saved = tracked.known
+        self._tally.add("lookup_seconds", self._now_s() - began_s)
+        return offer
+
+    def _offer(
+        self, tracked: Tracked, keys: Sequence[bytes], local: int, most: int
+    ) -> Offer | None:
+        """A promise for the blocks after `local`: pinned now, or coming from disk in time."""
+        if tracked.asked is not None:
+            known = self._client.prefetch_end(tracked.asked).pending
+            tracked.asked = None
+        else:
+            known = self._client.lookup(keys).pending
+        tracked.known = known = min(known, len(keys))
+        if known <= local:
+            return None
+        wanted = keys[local:known]
+        here = self._client.load_prepare(wanted).wait(self._client.deadline_s)
+        coming = len(wanted) - here.blocks
+        if coming < max(1, len(wanted) * WAIT_FOR_AT_LEAST):
+            return Offer(local, most, here.blocks, here, None, here.blocks) if here.blocks else None
+        pending = self._client.load_prepare(wanted, wait_s=self._disk_wait_s)
+        self._client.finish_load(here, LoadOutcome.UNUSED)
+        return Offer(local, most, len(wanted), NO_LOAD, pending, here.blocks)
+
+    def _withdraw(self, tracked: Tracked) -> None:
+        offer, tracked.offer = tracked.offer, None
+        if offer is not None:
+            self._client.finish_load(offer.load, LoadOutcome.UNUSED)
+            if offer.pending is not None:
+                offer.pending.cancel()
+
+    def admitted(self, request: Any, block_ids: Sequence[int], external_tokens: int) -> None:
+        """The request has its blocks; `external_tokens` of them are ours to fill. After an
+        asynchronous load this comes a second time, with 0."""
+        tracked = self._tracked.get(request.request_id)
+        if tracked is None:
+            return
+        offer, blocks = tracked.offer, external_tokens // self._block_tokens
+        if offer is None or blocks == 0:
+            self._withdraw(tracked)
+            return
+        tracked.offer = None
+        tracked.saved = offer.local + blocks
+        tracked.sources = offer.sources(blocks, self._block_tokens)
+        self._loads.take_up(tracked, offer, block_ids, blocks)
+
+    def sources(self, request: Any, external_tokens: int) -> tuple[int, int]:
+        """Of the promised tokens, those from host memory and those from disk."""
+        tracked = self._tracked.get(request.request_id)
+        if tracked is None or sum(tracked.sources) != external_tokens:
+            return external_tokens, 0
+        return tracked.sources
+
+    # ---- the step
+
+    def plan(self, output: Any) -> StepPlan:
+        """This step's loads, saves and fences. output: vLLM's SchedulerOutput."""
+        unconfirmed = self._loads.unconfirmed
+        plan = StepPlan(loads=self._loads.due())
+        for request_id in output.preempted_req_ids or ():
+            tracked = self._tracked.get(request_id)
+            if tracked is not None:
+                self._saves.fence(tracked)
+        if not unconfirmed:
+            self._saves.plan(plan, output, self._tracked, self._client)
+        self._saves.hand_over(plan)
+        return plan
+
+    def reported(self, report: Report, received: Iterable[str]) -> None:
+        """What the workers did. received: requests whose asynchronous load is over."""
+        for number, (blocks, ranks_said) in report.loaded.items():
+            self._loads.reported(number, blocks, ranks_said, self._tracked)
+        for request_id in received:
+            self._loads.received(request_id, self._tracked)
+        self._saves.reported(report, self._tracked)
+
+    # ---- the end
+
+    def finished(self, request: Any) -> bool:
+        """The request ended. True: its blocks must wait until its saves have read them."""
+        tracked = self._tracked.pop(request.request_id, None)
+        if tracked is None:
+            return False
+        self._withdraw(tracked)
+        if tracked.asked is not None:
+            tracked.asked.session.channel.give_up(tracked.asked.call)
+        if self._loads.orphan(request.request_id):
+            self._saves.fence(tracked)  # vLLM frees the blocks when it hears of the load
+            return False
+        return self._saves.delay(tracked)
+
+    def reset(self) -> None:
+        """The engine's caches were emptied by hand, as after new weights: nothing stored before is
+        found again by this engine, and what runs now is not kept."""
+        self._life = uuid.uuid4().hex
+        for tracked in self._tracked.values():
+            self._withdraw(tracked)
+            tracked.frozen = True
+
+    def close(self) -> None:
+        for tracked in self._tracked.values():
+            self._withdraw(tracked)
+        self._client.close()
+
+    # ---- what we know of a request
+
+    def _track(self, request: Any) -> Tracked | None:
+        """Its state; None: not cached (a streaming session, an adapter of unknown version)."""
+        tracked = self._tracked.get(request.request_id)
+        if tracked is not None:
+            return tracked
+        if getattr(request, "resumable", False):
+            return None
+        adapter = self._adapters.extras(request.lora_request)
+        if adapter is None:
+            return None
+        keys = RequestKeys(request, self._block_tokens, adapter=adapter, life=self._life)
+        tracked = self._tracked[request.request_id] = Tracked(request, keys)
+        return tracked
+
+    def _most(self, request: Any) -> int:
+        """Blocks that may be promised: whole ones, and never the last token."""
+        return int(max(0, (request.num_tokens - 1) // self._block_tokens))

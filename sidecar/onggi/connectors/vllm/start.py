@@ -1,0 +1,142 @@
+"""Putting a side together, or saying why this engine goes on without Onggi."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import vllm
+
+from onggi.client import Client
+from onggi.connectors.vllm.copier import Copier, HostCopier
+from onggi.connectors.vllm.guard import Faults, log
+from onggi.connectors.vllm.identity import (
+    StandBack,
+    check_supported,
+    cpu_isa,
+    identity,
+    say_what_changed,
+)
+from onggi.connectors.vllm.layout import LayoutUnsupported, PageMap, page_map
+from onggi.connectors.vllm.metadata import Space
+from onggi.connectors.vllm.options import Options
+from onggi.connectors.vllm.scheduler import Scheduler
+from onggi.connectors.vllm.tally import Tally
+from onggi.connectors.vllm.weights import WeightsUnknown
+from onggi.connectors.vllm.worker import Worker
+from onggi_core.identity import fingerprint
+from onggi_core.wire.requests import SpaceSpec
+
+
+def worker(
+    vllm_config: Any,
+    kv_cache_config: Any,
+    kv_caches: Mapping[str, Any],
+    options: Options,
+    faults: Faults,
+    tally: Tally,
+) -> tuple[Worker | None, Space]:
+    """This rank's worker, and what the scheduler must know of it. None: it takes no part."""
+    try:
+        if not options.socket:
+            raise StandBack("no socket is named (ONGGI_SOCKET)")
+        check_supported(vllm_config, kv_cache_config)
+        layers = kv_cache_config.kv_cache_groups[0].layer_names
+        pages = page_map(kv_caches, layers, kv_cache_config.num_blocks)
+        fields = _fields(vllm_config, kv_cache_config, options, kv_caches, pages)
+        copier = _copier(kv_caches, layers, pages)
+    except (StandBack, LayoutUnsupported, WeightsUnknown, OSError) as why:
+        log.warning("onggi: this engine goes on without its cache: %s", why)
+        return None, Space(b"", 0, 0, reason=str(why))
+    rank = f"tp{fields['tp_rank']}-pp{fields['pp_rank']}"
+    say_what_changed(os.path.dirname(options.socket), rank, fields)
+    space = Space(fingerprint(fields), pages.page_bytes, int(fields["block_tokens"]))
+    client = Client(
+        options.socket,
+        spaces=[SpaceSpec(space.fingerprint, space.page_bytes, space.block_tokens)],
+        engine=f"vllm-worker-{rank}",
+        deadline_s=options.deadline_s,
+        log=log,
+    )
+    row = int(fields["pp_rank"]) * int(fields["tp_size"]) + int(fields["tp_rank"])
+    log.info(
+        "onggi: %s keeps blocks of %d tokens, %d bytes, under fingerprint %s; agent %s",
+        rank,
+        space.block_tokens,
+        space.page_bytes,
+        space.fingerprint.hex(),
+        "attached" if client.attached else "not there yet",
+    )
+    return Worker(client, copier, row, faults, tally), space
+
+
+def scheduler(
+    vllm_config: Any, spaces: Sequence[Space], options: Options, tally: Tally
+) -> Scheduler | None:
+    """The scheduler side for workers that said these spaces, in the order of their ranks."""
+    parallel = vllm_config.parallel_config
+    ranks = int(parallel.tensor_parallel_size) * int(parallel.pipeline_parallel_size)
+    if len(spaces) != ranks or any(space.reason for space in spaces):
+        return None  # the worker said why
+    client = Client(
+        options.socket,
+        spaces=[SpaceSpec(s.fingerprint, s.page_bytes, s.block_tokens) for s in spaces],
+        engine="vllm-scheduler",
+        deadline_s=options.deadline_s,
+        log=log,
+    )
+    block_tokens = spaces[0].block_tokens
+    return Scheduler(
+        client, block_tokens, disk_wait_s=options.disk_wait_s, ranks=ranks, tally=tally
+    )
+
+
+def _fields(
+    vllm_config: Any,
+    kv_cache_config: Any,
+    options: Options,
+    kv_caches: Mapping[str, Any],
+    pages: PageMap,
+) -> dict[str, str | int]:
+    from vllm.distributed.parallel_state import get_pp_group, get_tp_group
+
+    group = kv_cache_config.kv_cache_groups[0]
+    on_cpu = kv_caches[group.layer_names[0]].device.type == "cpu"
+    model, cache = vllm_config.model_config, vllm_config.cache_config
+    spec = group.kv_cache_spec
+    return identity(
+        vllm_config,
+        kv_cache_config,
+        options,
+        engine_version=vllm.__version__,
+        tp_rank=get_tp_group().rank_in_group,
+        pp_rank=get_pp_group().rank_in_group,
+        backend=_backends(vllm_config, group.layer_names),
+        isa=cpu_isa(spec, model.dtype, str(cache.cache_dtype)) if on_cpu else "",
+        page_bytes=pages.page_bytes,
+    )
+
+
+def _backends(vllm_config: Any, layers: Sequence[str]) -> str:
+    """Names of the attention backends in use, which lay out the inside of a page."""
+    context = vllm_config.compilation_config.static_forward_context
+    names = set()
+    for layer in layers:
+        backend = getattr(context.get(layer), "attn_backend", None)
+        names.add(backend.get_name() if backend is not None else "unknown")
+    return ",".join(sorted(names))
+
+
+def _copier(kv_caches: Mapping[str, Any], layers: Sequence[str], pages: PageMap) -> Copier:
+    device = kv_caches[layers[0]].device
+    if device.type == "cpu":
+        return HostCopier(pages)
+    if device.type == "cuda":
+        import torch
+
+        from onggi.cuda_pages import CudaCopier, byte_views
+
+        tensors = [kv_caches[layer] for layer in layers]
+        return CudaCopier(byte_views(tensors, pages.runs, pages.blocks, torch), pages.runs)
+    raise LayoutUnsupported(f"KV tensors on {device.type} are not copied yet")

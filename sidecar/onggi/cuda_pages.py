@@ -1,0 +1,143 @@
+"""Pages of CUDA memory: pinned registration of the arena, side streams, events.
+
+Written for a GPU and **never run on one so far**: the tests drive it with a stand-in for torch that
+records streams, events and registrations in order, which shows the order of the calls and nothing
+about the driver. Treat it as unproven until a machine with a GPU has run tests marked `gpu`.
+
+Why extents are registered one by one, when first used: registering makes every page resident, and
+the agent offers an extent only after it has touched all of it. Registering the whole file at once
+would make the engine pay for memory that the agent has not touched yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, Protocol
+
+from onggi.arena import Arena
+
+_CUDA_SUCCESS: Final = 0
+_ALREADY_REGISTERED: Final = 712
+"""cudaErrorHostMemoryAlreadyRegistered: another copier of this process was first."""
+
+
+class RunLike(Protocol):
+    """See onggi.connectors.vllm.layout.Run; here only sizes matter, not addresses."""
+
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def offset(self) -> int: ...
+
+
+class CudaCopier:
+    """Moves whole pages between device blocks and the arena. copy_in may run on another thread
+    than the engine's; the two directions use a stream each."""
+
+    def __init__(self, views: Sequence[Any], runs: Sequence[RunLike], torch: Any = None) -> None:
+        """views: one for each run, uint8 [blocks, nbytes] on the device (see byte_views). torch:
+        the module, for tests."""
+        if torch is None:
+            import torch as real_torch
+
+            torch = real_torch
+        self._torch = torch
+        self._views = tuple(views)
+        self._runs = tuple(runs)
+        self._device = views[0].device
+        self._out_stream = torch.cuda.Stream(device=self._device)
+        self._in_stream = torch.cuda.Stream(device=self._device)
+        self._arena: Arena | None = None
+        self._host: Any = None
+        self._registered: dict[int, int] = {}
+
+    def mark(self) -> Any:
+        """An event behind everything the engine's thread has launched. Call it on that thread."""
+        event = self._torch.cuda.Event()
+        event.record(self._torch.cuda.current_stream(self._device))
+        return event
+
+    def copy_in(self, arena: Arena, pairs: Iterable[tuple[int, int]], after: Any) -> bool:
+        """Device blocks to arena pages; returns when the bytes are in host memory."""
+        if not arena.alive:
+            return False
+        self._copy(arena, pairs, after, self._out_stream, to_host=True)
+        return arena.alive
+
+    def copy_out(self, arena: Arena, pairs: Iterable[tuple[int, int]], after: Any) -> bool:
+        """Arena pages to device blocks, behind whatever still uses those blocks; returns when the
+        bytes are on the device, so that the epoch can be looked at before anybody reads them."""
+        self._copy(arena, pairs, after, self._in_stream, to_host=False)
+        return arena.alive
+
+    def _copy(
+        self,
+        arena: Arena,
+        pairs: Iterable[tuple[int, int]],
+        after: Any,
+        stream: Any,
+        *,
+        to_host: bool,
+    ) -> None:
+        pairs = tuple(pairs)
+        host = self._mapped(arena, [at for _, at in pairs])
+        with self._torch.cuda.stream(stream):
+            stream.wait_event(after)
+            for block, at in pairs:
+                for run, view in zip(self._runs, self._views, strict=True):
+                    page = host[at + run.offset : at + run.offset + run.nbytes]
+                    if to_host:
+                        page.copy_(view[block], non_blocking=True)
+                    else:
+                        view[block].copy_(page, non_blocking=True)
+            done = self._torch.cuda.Event()
+            done.record(stream)
+        done.synchronize()
+
+    def _mapped(self, arena: Arena, offsets: Sequence[int]) -> Any:
+        """The arena as one uint8 tensor, the extents behind `offsets` registered for DMA."""
+        if arena is not self._arena:
+            self.forget_arena()
+            self._arena = arena
+            self._host = self._torch.frombuffer(arena.whole(), dtype=self._torch.uint8)
+        cudart = self._torch.cuda.cudart()
+        for extent in sorted({arena.extent_of(at) for at in offsets} - self._registered.keys()):
+            begin, length = arena.extent_range(extent)
+            code = int(cudart.cudaHostRegister(arena.address + begin, length, 0))
+            if code not in (_CUDA_SUCCESS, _ALREADY_REGISTERED):
+                # Copies still work without it, through the driver's own pinned buffer, slower.
+                self._registered[extent] = 0
+                continue
+            self._registered[extent] = arena.address + begin
+        return self._host
+
+    def forget_arena(self) -> None:
+        """Undo the registrations of an arena that is gone, once no copy uses it."""
+        if self._arena is None:
+            return
+        self._in_stream.synchronize()
+        self._out_stream.synchronize()
+        cudart = self._torch.cuda.cudart()
+        for address in self._registered.values():
+            if address:
+                cudart.cudaHostUnregister(address)
+        self._registered = {}
+        self._host = None
+        self._arena = None
+
+
+def byte_views(tensors: Sequence[Any], runs: Sequence[Any], blocks: int, torch: Any) -> list[Any]:
+    """uint8 [blocks, nbytes] views of device tensors, one for each run: the tensor whose memory
+    holds the run's first byte is found by address. Raises ValueError if none does."""
+    views = []
+    for run in runs:
+        for tensor in tensors:
+            storage = tensor.untyped_storage()
+            at = run.address - storage.data_ptr()
+            if 0 <= at < storage.nbytes():
+                flat = torch.empty(0, dtype=torch.uint8, device=tensor.device)
+                views.append(flat.set_(storage, at, (blocks, run.nbytes), (run.stride, 1)))
+                break
+        else:
+            raise ValueError(f"no tensor holds address {run.address:#x}")
+    return views
