@@ -1,0 +1,68 @@
+"""The client's files as an engine finds them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib.metadata import distributions
+from pathlib import Path
+
+import pytest
+
+from onggi_sidecar.install_client import install_client
+
+
+def run(folder: Path, code: str) -> str:
+    """Output of a clean interpreter with the folder on its path."""
+    env = {"PYTHONPATH": str(folder), "PATH": os.environ["PATH"]}
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", code], env=env, capture_output=True, text=True, cwd="/"
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_the_client_imports_from_the_folder_alone(tmp_path: Path) -> None:
+    install_client(tmp_path)
+    found = run(tmp_path, "import onggi, onggi_core; print(onggi.__file__)")
+    assert found == str(tmp_path / "onggi" / "__init__.py")
+    assert not (tmp_path / "onggi_sidecar").exists()
+
+
+def test_the_plugin_is_found_by_its_metadata(tmp_path: Path) -> None:
+    install_client(tmp_path)
+    (found,) = distributions(path=[str(tmp_path)])
+    assert found.metadata["Name"] == "onggi"
+    assert [(p.group, p.name, p.value) for p in found.entry_points] == [
+        ("vllm.general_plugins", "onggi", "onggi.connectors.vllm.plugin:register")
+    ]
+
+
+def test_everybody_can_read_it_whatever_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        install_client(tmp_path / "opt")
+    finally:
+        os.umask(before)
+    for path in (tmp_path / "opt").rglob("*"):
+        assert path.stat().st_mode & 0o777 == (0o755 if path.is_dir() else 0o644), path
+
+
+def test_again_gives_the_same_and_an_older_one_goes(tmp_path: Path) -> None:
+    install_client(tmp_path)
+    first = {p.relative_to(tmp_path): p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
+    (tmp_path / "onggi" / "removed_in_this_version.py").write_text("")
+    (tmp_path / "onggi-0.0.1.dist-info").mkdir()
+    (tmp_path / ".onggi-1234").mkdir()
+    (tmp_path / "somebody_elses.py").write_text("kept")
+    install_client(tmp_path)
+    after = {p.relative_to(tmp_path): p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
+    assert after == {**first, Path("somebody_elses.py"): b"kept"}
+    assert not [p for p in tmp_path.iterdir() if p.name.startswith(".")]
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SystemExit, match="file cannot be written as uid"):
+        install_client(tmp_path / "file")
