@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Final
 
 import pytest
-import yaml
 from rig import evidence, install, reach
 from rig.engine import Engine
-from rig.kubectl import Kubectl, Object, Refused, the_cluster, until
+from rig.kubectl import Fenced, Kubectl, names_of, the_cluster, until
 from rig.pool import Pool
 from rig.workloads import engine_deployment, example, sleeper
 from waits import ENGINE_GONE_S, INJECTING_S, POD_RUNNING_S
@@ -42,7 +40,7 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """A test or set-up that failed leaves the evidence while the cluster still has it."""
     report = yield
-    if report.failed and call.excinfo and not call.excinfo.errisinstance(Refused):
+    if report.failed and call.excinfo and not call.excinfo.errisinstance(Fenced):
         kubectl = the_cluster(NAMESPACE)
         name = re.sub(r"\W+", "-", item.name)
         text = evidence.collect(kubectl, (NAMESPACE, install.NAMESPACE), name)
@@ -75,15 +73,8 @@ def pool(kubectl: Kubectl) -> Pool:
 
 def _injects(kubectl: Kubectl, pool: Pool) -> bool:
     asked = sleeper("probe", {"onggi.dev/pool": pool.name})
-    made = dry_run(kubectl, asked)
-    return "onggi-agent" in str(made["spec"].get("initContainers"))
-
-
-def dry_run(kubectl: Kubectl, pod: Object) -> Object:
-    """The pod as admission would leave it; nothing is made."""
-    text = kubectl("create", "--dry-run=server", "-o", "json", "-f", "-", stdin=yaml.safe_dump(pod))
-    made: Object = json.loads(text)
-    return made
+    made = kubectl.dry_run(asked)
+    return "onggi-agent" in names_of(made["spec"].get("initContainers"))
 
 
 @pytest.fixture(scope="session")

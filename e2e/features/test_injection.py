@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from conftest import dry_run
 from rig.engine import Engine
 from rig.kubectl import Kubectl, Object, annotation, names_of, until
 from rig.pool import Pool
@@ -40,7 +39,7 @@ def running(kubectl: Kubectl, name: str) -> Object:
 def test_a_pod_that_asks_gets_the_agent_first_and_its_command_stays(
     kubectl: Kubectl, pool: Pool
 ) -> None:
-    pod = dry_run(kubectl, sleeper("asks", {"onggi.dev/pool": "chat"}))
+    pod = kubectl.dry_run(sleeper("asks", {"onggi.dev/pool": "chat"}))
     first, *others = pod["spec"]["initContainers"]
     assert first["name"] == "onggi-agent"
     assert first["restartPolicy"] == "Always"
@@ -84,7 +83,7 @@ def _if_injected(kubectl: Kubectl, asked: Object) -> Object | None:
     """A pool that was just made reaches the webhook by a watch, a moment later."""
     if kubectl.find("serviceaccount", "default") is None:
         return None
-    pod = dry_run(kubectl, asked)
+    pod = kubectl.dry_run(asked)
     return pod if (annotation(pod, STATUS) or "").startswith("injected: ") else None
 
 

@@ -13,6 +13,7 @@ from rig.workloads import ROOT
 NAMESPACE: Final = "onggi-system"
 RELEASE: Final = "onggi"
 WEBHOOK: Final = "deployment/onggi-webhook"
+CHART: Final = os.environ.get("E2E_CHART", str(ROOT / "charts" / "onggi"))
 IMAGES: Final = {
     "image": os.environ.get("E2E_OPERATOR_IMAGE", "localhost/onggi-operator:dev"),
     "agent.image": os.environ.get("E2E_AGENT_IMAGE", "localhost/onggi-agent:dev"),
@@ -37,7 +38,7 @@ def install(kubectl: Kubectl) -> None:
         repository, _, tag = image.rpartition(":")
         values += [f"{key}.repository={repository}", f"{key}.tag={tag}"]
     helm(
-        kubectl, "upgrade", "--install", RELEASE, str(ROOT / "charts" / "onggi"),
+        kubectl, "upgrade", "--install", RELEASE, CHART,
         f"--namespace={NAMESPACE}", "--wait", f"--timeout={INSTALLED_S}s",
         *(f"--set-string={value}" for value in values if ".tag=" in value),
         *(f"--set={value}" for value in values if ".tag=" not in value),

@@ -22,7 +22,11 @@ COMMAND_S: Final = 120
 
 
 class Refused(Exception):
-    """A command failed, or the cluster is not one that the tests may touch."""
+    """A command failed."""
+
+
+class Fenced(Exception):
+    """The cluster is not there, or not one that the tests may touch."""
 
 
 def program(name: str) -> str:
@@ -71,6 +75,12 @@ class Kubectl:
     def apply(self, *objects: Object) -> None:
         self("apply", "-f", "-", stdin=yaml.safe_dump_all(objects))
 
+    def dry_run(self, item: Object) -> Object:
+        """The object as admission would leave it; nothing is made."""
+        argv = ("create", "--dry-run=server", "-o", "json", "-f", "-")
+        made: Object = json.loads(self(*argv, stdin=yaml.safe_dump(item)))
+        return made
+
     def get(self, kind: str, name: str) -> Object:
         found: Object = json.loads(self("get", kind, name, "-o", "json"))
         return found
@@ -96,7 +106,7 @@ class Kubectl:
 
 
 def the_cluster(namespace: str) -> Kubectl:
-    """The cluster under test. Raises Refused for one that the tests do not know.
+    """The cluster under test. Raises Fenced for one that the tests do not know.
 
     They delete namespaces and kill containers: the harness's own cluster is known by its context;
     any other must be asked for with E2E_EXISTING=1 and named once more in E2E_CONTEXT.
@@ -104,15 +114,15 @@ def the_cluster(namespace: str) -> Kubectl:
     kubeconfig, allowed = KUBECONFIG, CONTEXT
     if EXISTING:
         if "KUBECONFIG" not in os.environ:
-            raise Refused("E2E_EXISTING=1 needs KUBECONFIG, the file that names the cluster")
+            raise Fenced("E2E_EXISTING=1 needs KUBECONFIG, the file that names the cluster")
         kubeconfig = Path(os.environ["KUBECONFIG"])
         allowed = os.environ.get("E2E_CONTEXT", CONTEXT)
     if not kubeconfig.exists():
-        raise Refused(f"no cluster: there is no {kubeconfig}; run e2e/run, or e2e/node/node up")
+        raise Fenced(f"no cluster: there is no {kubeconfig}; run e2e/run, or e2e/node/node up")
     kubectl = Kubectl(kubeconfig, namespace)
     context = kubectl("config", "current-context").strip()
     if context != allowed:
-        raise Refused(
+        raise Fenced(
             f"kube context {context!r} is not {allowed!r}; to test there, set E2E_CONTEXT={context}"
         )
     return kubectl
