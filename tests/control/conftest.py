@@ -31,6 +31,13 @@ def _load(name: str) -> Any:
 
 apiserver_module = _load("apiserver")
 
+
+@pytest.fixture(scope="session")
+def kit() -> Any:
+    """Builders for injection tests."""
+    return _load("control/inject_kit")
+
+
 Render = Callable[..., list[dict[str, Any]]]
 
 

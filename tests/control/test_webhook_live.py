@@ -82,7 +82,7 @@ def test_an_injected_pod_passes_pod_security_restricted(cluster: Any) -> None:
             },
         },
     )
-    spec = {
+    spec: dict[str, Any] = {
         "tiers": [
             {"type": "Memory", "memory": {}},
             {"type": "LocalDisk", "localDisk": {"max": "1Gi"}},

@@ -110,14 +110,16 @@ def _probe(traits: PodTraits) -> dict[str, Any]:
     return {"httpGet": {"path": "/readyz", "port": names.HTTP_PORT}}
 
 
-def client_container(pool: Pool, install: Installation) -> dict[str, Any]:
+def client_container(pool: Pool, traits: PodTraits, install: Installation) -> dict[str, Any]:
     """Copies the client to where the engine's Python finds it, and ends."""
+    limits = CLIENT_RESOURCES["limits"]
+    requests = limits if traits.guaranteed else CLIENT_RESOURCES["requests"]
     return {
         "name": names.CLIENT_CONTAINER,
         "image": pool.agent_image or install.agent_image,
         "imagePullPolicy": install.pull_policy,
         "command": ["onggi", "install-client", names.CLIENT_PATH],
-        "resources": CLIENT_RESOURCES,
+        "resources": {"requests": dict(requests), "limits": dict(limits)},
         "securityContext": security_context(),
         "volumeMounts": [{"name": names.CLIENT_VOLUME, "mountPath": names.CLIENT_PATH}],
     }

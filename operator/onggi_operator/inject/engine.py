@@ -57,12 +57,10 @@ def _named(containers: Sequence[Mapping[str, Any]], name: str, source: str) -> i
 
 
 def _image_names(container: Mapping[str, Any], kind: str) -> bool:
-    """The engine's name in the image's own path, not in a registry's host name or a tag."""
+    """The engine's name in the last part of the image's path: not in a registry's host, a project's
+    name, a tag or a digest."""
     path = str(container.get("image") or "").split("@")[0]
-    host, _, rest = path.partition("/")
-    if rest and ("." in host or ":" in host):
-        path = rest
-    return bool(_WORDS[kind].search(path.split(":")[0]))
+    return bool(_WORDS[kind].search(path.rpartition("/")[2].split(":")[0]))
 
 
 def _command_runs(container: Mapping[str, Any], kind: str) -> bool:

@@ -69,7 +69,7 @@ def plan_injection(
     if conflict := conflicts.engine_conflict(spec, engine):
         return conflict
     traits = PodTraits(namespace, bool(spec.get("hostNetwork")), is_guaranteed(spec))
-    added = (agent_container(pool, sizes, traits, install), client_container(pool, install))
+    added = (agent_container(pool, sizes, traits, install), client_container(pool, traits, install))
     if conflict := limit_conflict(added, limits):
         return conflict
     status = injected_status(revision(install, pool), _told(pool, sizes, engine))
@@ -97,7 +97,7 @@ def revision(install: Installation, pool: Pool) -> str:
     sizes = Sizes(0, 0, 0)
     traits = PodTraits("", host_network=False, guaranteed=False)
     plain = replace(install, ca_pem="")
-    shape = [agent_container(pool, sizes, traits, plain), client_container(pool, plain)]
+    shape = [agent_container(pool, sizes, traits, plain), client_container(pool, traits, plain)]
     text = json.dumps(shape, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:REVISION_CHARS]
 

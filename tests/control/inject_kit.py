@@ -1,0 +1,141 @@
+"""Builders for injection tests: a pod, a pool, and a patch applied as the API server applies it."""
+
+import base64
+import copy
+import json
+from dataclasses import replace
+from typing import Any
+
+from onggi_core.heartbeat import Mode
+from onggi_operator.inject.containers import Installation
+from onggi_operator.inject.limits import ContainerLimits
+from onggi_operator.inject.outcome import (
+    Injected,
+    Outcome,
+    Skipped,
+    Untouched,
+    read_status,
+    skipped_status,
+)
+from onggi_operator.inject.plan import plan_injection
+from onggi_operator.inject.request import read_request
+from onggi_operator.pool import DiskTier, Medium, MemoryTier, Pool
+from onggi_operator.webhook.review import Review, answer
+
+__all__ = ["ContainerLimits", "MemoryTier", "Review", "answer", "read_status", "skipped_status"]
+
+GI = 1024**3
+
+INSTALL = Installation(
+    agent_image="onggi/agent:1",
+    pull_policy="IfNotPresent",
+    log_level="info",
+    operator_url="https://onggi-operator.onggi-system.svc:8443",
+    ca_pem="PEM",
+)
+
+POOL = Pool(
+    namespace="team-a",
+    name="main",
+    uid="u1",
+    generation=1,
+    mode=Mode.ACTIVE,
+    engine="vllm",
+    engine_container=None,
+    memory=MemoryTier(GI, GI),
+    disk=None,
+    injection_enabled=True,
+    agent_image=None,
+    cpu_request="100m",
+    cpu_limit="1",
+    overhead_bytes=192 * 1024**2,
+)
+
+EMPTY_DIR = DiskTier(4 * GI, Medium.EMPTY_DIR, None)
+HOST_PATH = DiskTier(4 * GI, Medium.HOST_PATH, "/var/lib/onggi")
+
+
+def engine(name: str = "engine", **fields: Any) -> dict[str, Any]:
+    return {"name": name, "image": "vllm/vllm-openai:v0.32", **fields}
+
+
+def pod(
+    *containers: dict[str, Any], annotations: dict[str, str] | None = None, **spec: Any
+) -> dict[str, Any]:
+    """A pod as a ReplicaSet's controller sends it: without name and namespace."""
+    return {
+        "metadata": {
+            "generateName": "chat-6d5f7c-",
+            "annotations": {"onggi.dev/pool": "main", **(annotations or {})},
+        },
+        "spec": {"containers": list(containers) or [engine()], **spec},
+    }
+
+
+def plan(
+    body: dict[str, Any],
+    pool: Pool = POOL,
+    limits: tuple[ContainerLimits, ...] = (),
+    **changes: Any,
+) -> Outcome:
+    asked = read_request(body)
+    if isinstance(asked, (Skipped, Untouched)):
+        return asked
+    return plan_injection(body, "team-a", asked, replace(pool, **changes), INSTALL, limits)
+
+
+def inject(
+    body: dict[str, Any],
+    pool: Pool = POOL,
+    limits: tuple[ContainerLimits, ...] = (),
+    **changes: Any,
+) -> dict[str, Any]:
+    """The pod after its patch; an assertion when it was not injected."""
+    outcome = plan(body, pool, limits, **changes)
+    assert isinstance(outcome, Injected), outcome
+    return patched(body, outcome)
+
+
+def patched(body: dict[str, Any], outcome: Injected) -> dict[str, Any]:
+    after = copy.deepcopy(body)
+    for operation in outcome.patch:
+        _apply(after, operation["op"], operation["path"], copy.deepcopy(operation["value"]))
+    return after
+
+
+def _apply(document: Any, verb: str, path: str, value: Any) -> None:
+    """RFC 6902 `add` and `replace`, the two that are used."""
+    *parents, last = [part.replace("~1", "/").replace("~0", "~") for part in path.split("/")[1:]]
+    at = document
+    for part in parents:
+        at = at[int(part)] if isinstance(at, list) else at[part]
+    if isinstance(at, dict):
+        assert verb == "add" or last in at, path
+        at[last] = value
+    elif verb == "replace":
+        at[int(last)] = value
+    else:
+        at.insert(len(at) if last == "-" else int(last), value)
+
+
+def skipped(body: dict[str, Any], pool: Pool = POOL, **changes: Any) -> tuple[str, str]:
+    """Reason and message; an assertion when the pod was not skipped."""
+    limits = changes.pop("limits", ())
+    outcome = plan(body, pool, limits, **changes)
+    assert isinstance(outcome, Skipped), outcome
+    return outcome.reason.value, outcome.message
+
+
+def agent(body: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = body["spec"]["initContainers"][0]
+    assert found["name"] == "onggi-agent"
+    return found
+
+
+def env_of(container: dict[str, Any]) -> dict[str, Any]:
+    return {entry["name"]: entry.get("value") for entry in container.get("env", ())}
+
+
+def decoded(patch: str) -> Any:
+    """A response's patch."""
+    return json.loads(base64.b64decode(patch))
