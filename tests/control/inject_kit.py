@@ -24,6 +24,7 @@ from onggi_operator.webhook.review import Review, answer
 
 __all__ = ["ContainerLimits", "MemoryTier", "Review", "answer", "read_status", "skipped_status"]
 
+Limits = tuple[ContainerLimits, ...]
 GI = 1024**3
 
 INSTALL = Installation(
@@ -75,7 +76,7 @@ def pod(
 def plan(
     body: dict[str, Any],
     pool: Pool = POOL,
-    limits: tuple[ContainerLimits, ...] = (),
+    limits: Limits = (),
     **changes: Any,
 ) -> Outcome:
     asked = read_request(body)
@@ -87,7 +88,7 @@ def plan(
 def inject(
     body: dict[str, Any],
     pool: Pool = POOL,
-    limits: tuple[ContainerLimits, ...] = (),
+    limits: Limits = (),
     **changes: Any,
 ) -> dict[str, Any]:
     """The pod after its patch; an assertion when it was not injected."""

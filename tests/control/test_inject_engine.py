@@ -60,9 +60,9 @@ def test_the_pool_may_name_the_container_and_the_pod_may_say_otherwise(kit: Any)
     body["metadata"]["annotations"]["onggi.dev/container"] = "a"
     after = kit.inject(body, engine_container="b")
     assert "env" not in after["spec"]["containers"][1]
-    assert (
-        kit.skipped(body, engine_container="c")
-        != kit.skipped(kit.pod(kit.engine("a")), engine_container="c")[0:1]
+    assert kit.skipped(kit.pod(kit.engine("a")), engine_container="c") == (
+        "ContainerUnknown",
+        'spec.engine.container of the pool is "c", which the pod does not have; the pod has a',
     )
 
 

@@ -14,7 +14,8 @@ import pytest
         ),
         (
             {"onggi.dev/inject": "ture"},
-            'annotation onggi.dev/inject is "ture"; did you mean true? (it takes "true" or "false")',
+            'annotation onggi.dev/inject is "ture"; did you mean true?'
+            ' (it takes "true" or "false")',
         ),
         (
             {"onggi.dev/inject": "False"},
