@@ -44,7 +44,7 @@ class WebhookSettings(_Settings):
     agent_image: str = Field(min_length=1, max_length=512)
     agent_image_pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
     agent_log_level: Literal["debug", "info", "warning", "error"] = "info"
-    operator_port: int = Field(default=8443, ge=1, le=65535)
+    heartbeat_port: int = Field(default=8443, ge=1, le=65535)
 
 
 class ControllerSettings(_Settings):

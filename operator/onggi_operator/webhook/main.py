@@ -72,7 +72,7 @@ def _installation(settings: WebhookSettings, keeper: CertificateKeeper) -> Insta
         agent_image=settings.agent_image,
         pull_policy=settings.agent_image_pull_policy,
         log_level=settings.agent_log_level,
-        operator_url=f"https://{service}:{settings.operator_port}",
+        operator_url=f"https://{service}:{settings.heartbeat_port}",
         ca_pem=keeper.ca_pem or "",
     )
 
