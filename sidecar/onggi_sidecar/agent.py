@@ -134,6 +134,7 @@ class Agent:
             start_s=round(time.monotonic() - begun_s, 3),
         )
         await self._start_reporting(shell, stack)
+        gc.freeze()  # what was made so far lives as long as the process: never walk it again
 
     async def _start_reporting(self, shell: Shell, stack: AsyncExitStack) -> None:
         config = self._config

@@ -1,7 +1,8 @@
 """The unix socket: frames in, frames out, one connection a client.
 
-A plain asyncio Protocol and not streams: a lookup is answered inside data_received, without a task
-switch. What a client can make the agent hold is bounded: its frame (wire limits), its tickets
+A plain asyncio Protocol and not streams: a lookup is answered inside buffer_updated, without a task
+switch, and read into one buffer that all connections share, since asyncio's own way allocates
+256 KiB for each read. What a client can make the agent hold is bounded: its frame (wire limits), its tickets
 (engine), its unsent replies and its number of connections (here).
 """
 
@@ -17,6 +18,7 @@ from onggi_core.wire.frame import FATAL, Op, Status, WireError, refusal
 from onggi_core.wire.requests import decode_request
 from onggi_sidecar.log import warn
 from onggi_sidecar.shell import Shell
+from onggi_sidecar.socketfile import BACKLOG
 from onggi_sidecar.tally import Tally
 
 SESSIONS_MAX: Final = 256
@@ -24,12 +26,14 @@ SESSIONS_MAX: Final = 256
 and 256 idle ones do not crowd out descriptors for the disk tier."""
 UNSENT_BYTES_MAX: Final = 8 * 1024 * 1024
 """Replies a client has not read: four of the largest. A client further behind is not reading."""
+READ_BYTES: Final = 256 * 1024
+"""Most bytes taken from one client at a time, so that a large request lets others in between."""
 HELLO_WITHIN_S: Final = 10.0
 """A connection that has not said HELLO by then is closed, so that idle ones cannot use up
 SESSIONS_MAX."""
 
 
-class Connection(asyncio.Protocol):
+class Connection(asyncio.BufferedProtocol):
     """One client. Its session lives in the engine exactly as long as this stream."""
 
     def __init__(self, server: "Server", session: int) -> None:
@@ -55,12 +59,16 @@ class Connection(asyncio.Protocol):
             self._refuse(0, 0, Status.TOO_MANY, f"{SESSIONS_MAX} clients are connected; close one")
             self.close_after_sending()
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        del sizehint  # a read takes what is there; the buffer is used up before the next one
+        return self._server.buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
         if self._ended():
             return
         self._batch = []
         try:
-            for got in self._cutter.feed(data):
+            for got in self._cutter.feed(bytes(self._server.buffer[:nbytes])):
                 self._request(got)
                 if self._ended():
                     break
@@ -90,7 +98,7 @@ class Connection(asyncio.Protocol):
         self._transport.abort()
 
     def send(self, raw: bytes) -> None:
-        """Queue a frame; those of one data_received leave in one write."""
+        """Queue a frame; those of one read leave in one write."""
         if self._batch is not None:
             self._batch.append(raw)
         else:
@@ -144,13 +152,14 @@ class Server:
     def __init__(self, shell: Shell, tally: Tally) -> None:
         self.shell = shell
         self.tally = tally
+        self.buffer = memoryview(bytearray(READ_BYTES))
         self._sessions = itertools.count(1)
         self._server: asyncio.Server | None = None
 
     async def start(self, listening: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         make: Callable[[], Connection] = lambda: Connection(self, next(self._sessions))  # noqa: E731
-        self._server = await loop.create_unix_server(make, sock=listening)
+        self._server = await loop.create_unix_server(make, sock=listening, backlog=BACKLOG)
 
     @property
     def listening(self) -> bool:

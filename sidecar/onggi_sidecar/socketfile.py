@@ -18,7 +18,9 @@ from onggi_sidecar.errors import StartRefused
 from onggi_sidecar.group import give_to_group
 
 SOCKET_MODE: Final = 0o660
-BACKLOG: Final = 128
+BACKLOG: Final = 256
+"""As many as may be connected: a whole engine's processes may attach in one moment, and a unix
+socket answers EAGAIN, not a wait, to a non-blocking client past its backlog."""
 CONNECT_TIMEOUT_S: Final = 1.0
 
 

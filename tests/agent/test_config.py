@@ -1,0 +1,111 @@
+"""Configuration: who wins, and what each wrong field is told."""
+
+from pathlib import Path
+
+import pytest
+
+from onggi_core.heartbeat import Mode
+from onggi_sidecar.config import AgentConfig, ConfigRefused, load_config
+from onggi_sidecar.disk.folder import Claim
+
+GIB = 1024**3
+
+
+def lines(flags: dict[str, str], environment: dict[str, str] | None = None) -> list[str]:
+    with pytest.raises(ConfigRefused) as refused:
+        load_config(flags, environment or {})
+    return refused.value.lines
+
+
+def test_the_defaults_are_those_of_the_documentation() -> None:
+    config = load_config({}, {})
+    assert (config.memory, config.disk, config.extent) == (GIB, 0, 64 * 1024**2)
+    assert config.socket == Path("/run/onggi/agent.sock")
+    assert (config.http_host, config.http_port) == ("127.0.0.1", 9464)
+    assert (config.mode, config.disk_claim) == (Mode.ACTIVE, Claim.EXCLUSIVE)
+    assert (config.shutdown_deadline_s, config.io_deadline_s) == (10.0, 2.0)
+
+
+def test_flags_win_over_environment_over_file(tmp_path: Path) -> None:
+    file = tmp_path / "agent.yaml"
+    file.write_text("memory: 1GiB\nextent: 1MiB\nmode: Observe\nio_deadline_s: 5\n")
+    environment = {
+        "ONGGI_CONFIG": str(file),
+        "ONGGI_AGENT_MEMORY": "2Gi",
+        "ONGGI_AGENT_EXTENT": "2Mi",
+    }
+    config = load_config({"memory": "3GiB"}, environment)
+    assert config.memory == 3 * GIB
+    assert config.extent == 2 * 1024**2
+    assert config.mode is Mode.OBSERVE
+    assert config.io_deadline_s == 5.0
+
+
+def test_an_empty_variable_counts_as_not_set() -> None:
+    assert load_config({}, {"ONGGI_AGENT_OPERATOR_URL": "", "ONGGI_AGENT_DISK": ""}).disk == 0
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "right"),
+    [
+        ("memory", "1GB", "write Gi (powers of 1024) or G (powers of 1000)"),
+        ("memory", "-1", "is negative; a size is zero or more"),
+        ("memory", "1MiB", "write at least one extent (67108864 bytes)"),
+        ("extent", "3MiB", "write a power of two of at least 1MiB"),
+        ("extent", "4KiB", "write a power of two of at least 1MiB"),
+        ("disk", "1MiB", "write 0 for none, or at least 16MiB"),
+        ("disk_claim", "mine", "write exclusive or shared"),
+        ("http_port", "70000", "write a port, 0 for any free one"),
+        ("mode", "active", "write Active, Observe or Paused"),
+        ("log_level", "loud", "write debug, info, warning or error"),
+        ("io_deadline_s", "0", "write seconds, up to 600"),
+        ("operator_url", "operator:443", "write an address that begins with https://"),
+        ("socket", "/" + "x" * 120, "write a path of at most 107 bytes"),
+    ],
+)
+def test_a_wrong_field_is_named_with_its_value_and_what_is_right(
+    field: str, value: str, right: str
+) -> None:
+    (line,) = lines({field: value})
+    assert line.startswith(f"{field}: {value!r} (in --{field.replace('_', '-')}) is wrong; ")
+    assert right in line
+
+
+def test_every_wrong_field_has_its_line() -> None:
+    found = lines({"memory": "much", "mode": "on"}, {"ONGGI_AGENT_HTTP_PORT": "http"})
+    assert [line.split(":")[0] for line in found] == ["memory", "http_port", "mode"]
+    assert "(in ONGGI_AGENT_HTTP_PORT)" in found[1]
+
+
+def test_a_disk_without_a_folder_is_refused() -> None:
+    (line,) = lines({"disk": "1GiB"})
+    assert line == "disk_path: missing or at its default; name a folder, since disk is set"
+
+
+def test_an_operator_without_an_identity_is_refused() -> None:
+    (line,) = lines({"operator_url": "https://o:8443"})
+    assert line.startswith("pool, namespace, pod_name: ")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("memroy: 1GiB\n", "memroy: '1GiB' (in "),
+        ("- a\n", "should hold fields"),
+        ("a: [\n", "is not YAML"),
+    ],
+)
+def test_a_wrong_file_is_told_by_name(tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "agent.yaml"
+    file.write_text(text)
+    (line,) = lines({"config": str(file)})
+    assert said in line
+
+
+def test_a_missing_file_is_told_by_name(tmp_path: Path) -> None:
+    (line,) = lines({"config": str(tmp_path / "none.yaml")})
+    assert line.endswith("none.yaml: No such file or directory")
+
+
+def test_each_field_has_words_for_what_is_right() -> None:
+    assert all(field.description for field in AgentConfig.model_fields.values())

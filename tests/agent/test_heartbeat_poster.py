@@ -1,0 +1,177 @@
+"""Reports to an operator that answers, fails and comes back."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from agent_process import AgentProcess, BareClient, chain, until
+from aiohttp import web
+
+from onggi_core.heartbeat import (
+    Directive,
+    Heartbeat,
+    Lookups,
+    Mode,
+    TierBlocks,
+    TierBytes,
+    dump_directive,
+    parse_heartbeat,
+)
+from onggi_sidecar.config import AgentConfig, load_config
+from onggi_sidecar.heartbeat import BACKOFF_S_MAX, HeartbeatPoster
+
+BEAT = Heartbeat(
+    pool="chat",
+    namespace="team-a",
+    pod="chat-0",
+    pod_uid="uid",
+    node="n1",
+    epoch="ab" * 16,
+    mode=Mode.ACTIVE,
+    capacity=TierBytes(1, 2),
+    used=TierBytes(0, 0),
+    arena_ready_bytes=1,
+    hits=TierBlocks(0, 0),
+    lookups=Lookups(0, 0, 0),
+    tokens_saved=0,
+    evictions=0,
+    errors={},
+    fingerprints=(),
+    clients=0,
+)
+
+
+@dataclass
+class Operator:
+    """Answers heartbeats with whatever `answers` holds, then with Active."""
+
+    port: int = 0
+    beats: list[Heartbeat] = field(default_factory=list)
+    tokens: list[str] = field(default_factory=list)
+    answers: list[web.Response] = field(default_factory=list)
+    mode: Mode = Mode.ACTIVE
+    heard: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def handle(self, request: web.Request) -> web.Response:
+        self.tokens.append(request.headers.get("Authorization", ""))
+        self.beats.append(parse_heartbeat(await request.read()))
+        self.heard.set()
+        if self.answers:
+            return self.answers.pop(0)
+        return web.Response(body=dump_directive(Directive(self.mode, 1.0)))
+
+
+@pytest.fixture
+async def operator() -> AsyncIterator[Operator]:
+    found = Operator()
+    app = web.Application()
+    app.router.add_post("/v1/heartbeat", found.handle)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    found.port = runner.addresses[0][1]
+    yield found
+    await runner.cleanup()
+
+
+def config_for(port: int, **more: str) -> AgentConfig:
+    url = f"http://127.0.0.1:{port}"
+    names = {"pool": "chat", "namespace": "team-a", "pod_name": "chat-0"}
+    return load_config({"operator_url": url, **names, **more}, {})
+
+
+class Clockless:
+    """Dice that answer the middle, and a poster whose pauses are noted."""
+
+    def __init__(self, config: AgentConfig) -> None:
+        self.obeyed: list[Directive] = []
+        self.poster = HeartbeatPoster(
+            config, report=lambda: BEAT, obey=self.obeyed.append, dice=random.Random(1)
+        )
+
+
+async def run_until(poster: HeartbeatPoster, done: Callable[[], Awaitable[object]]) -> None:
+    running = asyncio.create_task(poster.run())
+    await asyncio.wait_for(done(), 10)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+
+
+async def test_a_report_carries_the_token_and_its_answer_is_obeyed(
+    operator: Operator, tmp_path: Path
+) -> None:
+    token = tmp_path / "token"
+    token.write_text("secret\n")
+    operator.mode = Mode.PAUSED
+    bench = Clockless(config_for(operator.port, token_file=str(token)))
+    obeyed = asyncio.Event()
+    bench.poster._obey = lambda directive: (bench.obeyed.append(directive), obeyed.set())[0]
+    await run_until(bench.poster, obeyed.wait)
+    assert operator.tokens[0] == "Bearer secret"
+    assert operator.beats[0] == BEAT
+    assert bench.obeyed[0] == Directive(Mode.PAUSED, 1.0)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        web.Response(status=401, text="bad token"),
+        web.Response(status=500),
+        web.Response(text="hello"),
+        web.Response(body=b'{"version":1,"mode":"Sideways","interval_s":5}'),
+    ],
+)
+async def test_an_answer_that_is_none_changes_nothing_and_is_said_once(
+    operator: Operator, answer: web.Response, caplog: pytest.LogCaptureFixture
+) -> None:
+    operator.answers.append(answer)
+    bench = Clockless(config_for(operator.port))
+    await run_until(bench.poster, operator.heard.wait)
+    assert bench.obeyed == []
+    assert len([r for r in caplog.records if "present mode stays" in r.message]) <= 1
+
+
+def test_pauses_double_to_a_minute_and_are_spread() -> None:
+    bench = Clockless(config_for(1))
+    pauses = []
+    for failures in range(10):
+        bench.poster._failures = failures
+        pauses.append(bench.poster._pause_s(5.0))
+    assert 4.0 <= pauses[0] <= 6.0
+    assert 8.0 <= pauses[1] <= 12.0
+    assert max(pauses) <= BACKOFF_S_MAX * 1.2
+    assert len(set(pauses)) == 10
+
+
+async def test_an_agent_takes_its_mode_from_the_operator(
+    operator: Operator, memory_folder: Path
+) -> None:
+    operator.mode = Mode.PAUSED
+    agent = AgentProcess(
+        memory_folder,
+        *("--memory", "16MiB", "--extent", "4MiB"),
+        ONGGI_AGENT_OPERATOR_URL=f"http://127.0.0.1:{operator.port}",
+        ONGGI_AGENT_POOL="chat",
+        ONGGI_AGENT_NAMESPACE="team-a",
+        ONGGI_AGENT_POD_NAME="chat-0",
+        ONGGI_AGENT_POD_UID="uid-1",
+        ONGGI_AGENT_NODE_NAME="n1",
+    )
+    await asyncio.to_thread(agent.wait_for, "mode_set")
+    beat = operator.beats[0]
+    assert (beat.pool, beat.namespace, beat.pod, beat.node) == ("chat", "team-a", "chat-0", "n1")
+    assert beat.capacity == TierBytes(16 * 2**20, 0)
+
+    def paused_agent_stores_nothing() -> None:
+        client = BareClient(agent)
+        assert client.store(chain(3)) == 0
+        client.close()
+        until("the agent to end", lambda: agent.end() == 0)
+
+    await asyncio.to_thread(paused_agent_stores_nothing)
+    agent.clean_up()
