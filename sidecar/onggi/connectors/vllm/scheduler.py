@@ -95,24 +95,22 @@ class Scheduler:
         began_s = self._now_s()
         keys = tracked.keys.upto(most)
         keys = keys[: self._failures.first(keys, began_s)]
-        offer = self._offer(tracked, keys, local, most) if len(keys) > local else None
-        tracked.saved = tracked.known
+        tracked.known = tracked.saved = self._known(tracked, keys, local)
+        offer = None
+        if tracked.known > local:
+            offer = self._offer(keys[local : tracked.known], local, most)
         self._tally.add("lookup_seconds", self._now_s() - began_s)
         return offer
 
-    def _offer(
-        self, tracked: Tracked, keys: Sequence[bytes], local: int, most: int
-    ) -> Offer | None:
-        """A promise for the blocks after `local`: pinned now, or coming from disk in time."""
-        if tracked.asked is not None:
-            known = self._client.prefetch_end(tracked.asked).pending
-            tracked.asked = None
-        else:
-            known = self._client.lookup(keys).pending
-        tracked.known = known = min(known, len(keys))
-        if known <= local:
-            return None
-        wanted = keys[local:known]
+    def _known(self, tracked: Tracked, keys: Sequence[bytes], local: int) -> int:
+        """How many leading blocks the agent has, in host memory or on disk."""
+        asked, tracked.asked = tracked.asked, None
+        if asked is not None:
+            return min(self._client.prefetch_end(asked).pending, len(keys))
+        return self._client.lookup(keys).pending if len(keys) > local else 0
+
+    def _offer(self, wanted: Sequence[bytes], local: int, most: int) -> Offer | None:
+        """A promise for blocks after `local`: pinned now, or coming from disk in time."""
         here = self._client.load_prepare(wanted).wait(self._client.deadline_s)
         coming = len(wanted) - here.blocks
         if coming < max(1, len(wanted) * WAIT_FOR_AT_LEAST):

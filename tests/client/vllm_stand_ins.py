@@ -1,0 +1,113 @@
+"""Plain stand-ins for what vLLM hands to a connector, and an engine small enough to see through.
+
+TinyEngine keeps the order of calls of one vLLM step (docs of the connector say where that is
+known from) and a "KV cache" in a bytearray: computing a block writes bytes that follow from the
+tokens before it, so a wrong byte anywhere is seen.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+from onggi import Client, SpaceSpec
+from onggi.connectors.vllm.copier import HostCopier
+from onggi.connectors.vllm.guard import Faults
+from onggi.connectors.vllm.layout import PageMap, Run
+from onggi.connectors.vllm.scheduler import Scheduler
+from onggi.connectors.vllm.tally import Tally
+from onggi.connectors.vllm.worker import Worker
+
+BLOCK = 16
+PAGE = 4096
+SPACE = SpaceSpec(b"v" * 16, PAGE, BLOCK)
+
+
+@dataclass
+class Request:
+    """What the scheduler side reads of vLLM's Request."""
+
+    request_id: str
+    all_token_ids: list[int]
+    num_computed_tokens: int = 0
+    cache_salt: str | None = None
+    lora_request: Any = None
+    mm_features: list[Any] = field(default_factory=list)
+    prompt_embeds: Any = None
+    skip_reading_prefix_cache: bool = False
+    resumable: bool = False
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self.all_token_ids)
+
+
+def step_output(
+    scheduled: dict[str, int], tables: dict[str, list[int]], preempted: set[str] | None = None
+) -> Any:
+    """The parts of SchedulerOutput that are read."""
+    state = SimpleNamespace(
+        get_block_ids=lambda request_id: (tables[request_id],) if request_id in tables else None
+    )
+    return SimpleNamespace(
+        num_scheduled_tokens=scheduled,
+        preempted_req_ids=preempted,
+        kv_connector_block_state=state,
+    )
+
+
+def page_of(tokens: list[int], salt: str | None = None) -> bytes:
+    """The bytes a block holds after computing: they follow from all tokens up to its end."""
+    seed = hashlib.sha256(repr((tokens, salt)).encode()).digest()
+    return (seed * (PAGE // 32))[:PAGE]
+
+
+class Memory:
+    """A KV cache of `blocks` pages in host memory, in two layers of half a page each."""
+
+    def __init__(self, blocks: int) -> None:
+        self.blocks = blocks
+        self.bytes = bytearray(blocks * PAGE)
+        self._first = ctypes.c_char.from_buffer(self.bytes)
+        half, base = PAGE // 2, ctypes.addressof(self._first)
+        runs = (Run(base, half, half, 0), Run(base + blocks * half, half, half, half))
+        self.map = PageMap(runs, PAGE, blocks)
+
+    def write(self, block: int, page: bytes) -> None:
+        half = PAGE // 2
+        second = self.blocks * half
+        self.bytes[block * half : (block + 1) * half] = page[:half]
+        self.bytes[second + block * half : second + (block + 1) * half] = page[half:]
+
+    def read(self, block: int) -> bytes:
+        half = PAGE // 2
+        second = self.blocks * half
+        return bytes(
+            self.bytes[block * half : (block + 1) * half]
+            + self.bytes[second + block * half : second + (block + 1) * half]
+        )
+
+
+class Sides:
+    """A scheduler side and a worker side on one agent, as vLLM would make them."""
+
+    def __init__(self, agent: Any, blocks: int = 256, **kwargs: Any) -> None:
+        deadline_s = kwargs.pop("deadline_s", 2.0)
+        self.memory = Memory(blocks)
+        self.tally = Tally()
+        self.faults = Faults("test")
+        self.clients = [
+            Client(agent.socket_path, spaces=[SPACE], deadline_s=deadline_s) for _ in range(2)
+        ]
+        self.scheduler = Scheduler(
+            self.clients[0], BLOCK, disk_wait_s=2.0, ranks=1, tally=self.tally, **kwargs
+        )
+        copier = kwargs.pop("copier", None) or HostCopier(self.memory.map)
+        self.worker = Worker(self.clients[1], copier, 0, self.faults, self.tally)
+
+    def close(self) -> None:
+        self.worker.close()
+        self.scheduler.close()
