@@ -38,6 +38,12 @@ def kit() -> Any:
     return _load("control/inject_kit")
 
 
+@pytest.fixture(scope="session")
+def status_kit() -> Any:
+    """Builders for the controller's planners."""
+    return _load("control/status_kit")
+
+
 Render = Callable[..., list[dict[str, Any]]]
 
 

@@ -1,0 +1,189 @@
+"""A pool's status, from what is known to what is written and when."""
+
+from typing import Any
+
+import pytest
+
+from onggi_core.heartbeat import Lookups, TierBlocks, TierBytes
+from onggi_operator.observe.world import AGENT_KEPT_S
+from onggi_operator.plan.conditions import Reason, Type
+from onggi_operator.plan.events import EVENTS_PER_ROUND_MAX, plan_events
+from onggi_operator.plan.status import plan_status, short_count
+from onggi_operator.plan.writes import STRUCTURE_INTERVAL_S, is_due
+
+NOW = "2026-01-01T02:00:00Z"
+
+
+def status_of(world: Any, now_s: float = 100.0, now: str = NOW) -> dict[str, Any]:
+    (snapshot,) = world.snapshot(now_s=now_s)
+    return plan_status(snapshot, now_s=now_s, now=now)
+
+
+def conditions(status: dict[str, Any]) -> dict[str, tuple[str, str]]:
+    return {one["type"]: (one["status"], one["reason"]) for one in status["conditions"]}
+
+
+@pytest.fixture
+def kit(status_kit: Any) -> Any:
+    return status_kit
+
+
+def test_a_pool_that_nobody_asks_for(kit: Any) -> None:
+    status = status_of(kit.world())
+    assert conditions(status)["Ready"] == ("Unknown", "NoPods")
+    assert status["display"]["reason"] == "NoPods"
+    assert status["display"]["host"] == status["display"]["hit"] == "-"
+
+
+def test_a_healthy_pool(kit: Any) -> None:
+    world = kit.world(kit.pod("one"))
+    hits, lookups = TierBlocks(90, 5), Lookups(3, 100, 5)
+    world.hear(kit.beat(hits=hits, lookups=lookups, tokens_saved=1_250_000), now_s=99)
+    status = status_of(world)
+    assert [one["status"] for one in status["conditions"]] == ["True"] * 4
+    assert status["display"] == {
+        "ready": "1/1",
+        "injected": "1/1",
+        "host": "0/1Gi",
+        "disk": "-",
+        "hit": "95%",
+        "saved": "1.2M",
+        "reason": "AllReady",
+    }
+
+
+def test_skipped_and_missed_pods_are_named_newest_first_and_bounded(kit: Any) -> None:
+    pods = [
+        kit.pod(f"s{i:02}", kit.SKIPPED, created=f"2026-01-01T00:00:{i:02}Z") for i in range(25)
+    ]
+    status = status_of(kit.world(*pods, kit.pod("m", None)))
+    assert status["pods"]["skipped"] == 25
+    assert len(status["skipped"]) == 20
+    assert status["skipped"][0]["pod"] == "s24"
+    assert status["missed"] == [{"pod": "m", "created": kit.AFTER}]
+    (injected,) = [one for one in status["conditions"] if one["type"] == "Injected"]
+    assert injected["message"] == (
+        "0 of 26 pods have an agent; skipped, with a reason on each: s00, s01, s02 and 22 more;"
+        " made while the webhook was away: m."
+    )
+
+
+@pytest.mark.parametrize(
+    ("running", "heard_at_s", "ready"),
+    [
+        (False, None, ("False", "AgentsStarting")),
+        (True, None, ("False", "AgentsSilent")),
+        (True, 69.0, ("False", "AgentsSilent")),
+        (True, 70.0, ("True", "AllReady")),
+    ],
+)
+def test_an_agent_is_ready_while_it_reports(
+    kit: Any, running: bool, heard_at_s: float | None, ready: tuple[str, str]
+) -> None:
+    world = kit.world(kit.pod("one", running=running))
+    if heard_at_s is not None:
+        world.hear(kit.beat(), now_s=heard_at_s)
+    assert conditions(status_of(world))["Ready"] == ready
+
+
+def test_two_kinds_of_engine_are_told_and_two_ranks_of_one_are_not(kit: Any) -> None:
+    world = kit.world(kit.pod("one"), kit.pod("two"))
+    ranks = ("ab" * 16, "cd" * 16)
+    world.hear(kit.beat("one", fingerprints=ranks), now_s=99)
+    world.hear(kit.beat("two", fingerprints=ranks[::-1]), now_s=99)
+    assert conditions(status_of(world))["Uniform"] == ("True", "OneFingerprint")
+    world.hear(kit.beat("two", fingerprints=("ef" * 16,)), now_s=99)
+    status = status_of(world)
+    assert conditions(status)["Uniform"] == ("False", "FingerprintsDiffer")
+    assert status["display"]["reason"] == "FingerprintsDiffer"
+
+
+def test_a_transition_time_moves_with_the_status_alone(kit: Any) -> None:
+    world = kit.world(kit.pod("one"))
+    first = status_of(world)
+    world.see_pool(kit.body(status=first))
+    again = status_of(world, now="2026-01-01T03:00:00Z")
+    assert again == first
+    world.hear(kit.beat(), now_s=100)
+    later = status_of(world, now="2026-01-01T03:00:00Z")
+    moved = {one["type"]: one["lastTransitionTime"] for one in later["conditions"]}
+    assert moved["Injected"] == NOW
+    assert moved["Ready"] == "2026-01-01T03:00:00Z"
+
+
+def test_a_pool_of_a_later_version_is_told_and_the_rest_goes_on(kit: Any) -> None:
+    status = status_of(kit.world(pool=kit.body(spec={"mode": "Turbo"})))
+    assert conditions(status)["Accepted"] == ("False", "Unreadable")
+
+
+def test_pods_on_their_way_out_are_not_counted(kit: Any) -> None:
+    world = kit.world(kit.pod("old", deleting=True), kit.pod("new"))
+    assert status_of(world)["pods"]["matched"] == 1
+
+
+def test_only_living_agents_hold_capacity_and_the_silent_are_forgotten(kit: Any) -> None:
+    world = kit.world(kit.pod("one"))
+    world.hear(kit.beat("one", capacity=TierBytes(5, 7)), now_s=99)
+    world.hear(kit.beat("gone", capacity=TierBytes(5, 7), tokens_saved=3), now_s=99)
+    status = status_of(world)
+    assert status["capacity"] == {"hostBytes": 5, "diskBytes": 7}
+    assert status["tokensSaved"] == 3
+    later = status_of(world, now_s=100 + AGENT_KEPT_S)
+    assert [agent["pod"] for agent in later["agents"]] == ["one"]
+    assert later["tokensSaved"] == 3
+
+
+def test_a_pool_made_anew_under_an_old_name_starts_from_nothing(kit: Any) -> None:
+    world = kit.world(kit.pod("one"))
+    world.hear(kit.beat(tokens_saved=9), now_s=99)
+    world.see_pool(kit.body(metadata={"uid": "pool-2"}))
+    assert status_of(world)["tokensSaved"] == 0
+
+
+def test_what_people_act_on_is_written_at_once_and_counters_in_their_time(kit: Any) -> None:
+    world = kit.world(kit.pod("one"))
+    world.hear(kit.beat(), now_s=99)
+    present = status_of(world)
+    world.hear(kit.beat(tokens_saved=5), now_s=100)
+    counted = status_of(world)
+
+    def due(wanted: Any, since_s: float) -> bool:
+        return is_due(wanted, present, since_write_s=since_s, counters_interval_s=30)
+
+    assert not due(present, float("inf"))
+    assert not due(counted, 29.9)
+    assert due(counted, 30)
+    world.see_pool(kit.body(metadata={"generation": 2}, status=present))
+    changed = status_of(world)
+    assert not due(changed, STRUCTURE_INTERVAL_S / 2)
+    assert due(changed, STRUCTURE_INTERVAL_S)
+
+
+def test_each_pod_is_told_once_and_a_round_is_bounded(kit: Any) -> None:
+    pods = [kit.pod(f"p{i}", kit.SKIPPED) for i in range(30)]
+    told: set[str] = set()
+    first = plan_events(pods, told)
+    assert len(first) == EVENTS_PER_ROUND_MAX
+    told |= {event.uid for event in first}
+    second = plan_events(pods, told)
+    assert len(second) == 10
+    told |= {event.uid for event in second}
+    assert plan_events(pods, told) == ()
+
+
+def test_an_injected_pod_needs_no_event(kit: Any) -> None:
+    assert plan_events([kit.pod("one"), kit.pod("two", None, deleting=True)], set()) == ()
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(0, "0"), (999, "999"), (1000, "1k"), (1250, "1.2k"), (123_456, "123k"), (5 * 10**9, "5G")],
+)
+def test_large_counts_are_short(count: int, text: str) -> None:
+    assert short_count(count) == text
+
+
+def test_conditions_and_reasons_are_words(kit: Any) -> None:
+    for word in (*Type, *Reason):
+        assert word.value.isalpha()
+        assert word.value[0].isupper()
