@@ -26,6 +26,7 @@ def _load(name: str) -> ModuleType:
 
 
 fake_agent = _load("fake_agent")
+stand_ins = _load("vllm_stand_ins")
 
 
 @pytest.fixture
@@ -41,6 +42,20 @@ def make_agent(tmp_path: Path) -> Iterator[Any]:
     yield make
     for agent in agents:
         agent.__exit__()
+
+
+@pytest.fixture
+def make_sides() -> Iterator[Any]:
+    """Makes connector sides on an agent; closed at the end."""
+    made = []
+
+    def make(agent: Any, **kwargs: Any) -> Any:
+        made.append(stand_ins.Sides(agent, **kwargs))
+        return made[-1]
+
+    yield make
+    for sides in made:
+        sides.close()
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -81,10 +82,8 @@ class EngineProcess:
     def __exit__(self, kind: Any, *_: Any) -> None:
         if self._process.poll() is None and kind is None:
             self._send({"do": "stop"})
-            try:
+            with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(30)
-            except subprocess.TimeoutExpired:
-                pass
         self.kill()
 
     def kill(self) -> None:
@@ -93,10 +92,8 @@ class EngineProcess:
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         assert self._process.stdin is not None
-        try:
+        with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()
-        except BrokenPipeError:
-            pass
         self._replies.close()
         self._log_file.close()
 
