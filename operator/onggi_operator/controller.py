@@ -115,7 +115,7 @@ async def run_controller(
     registry = CollectorRegistry()
     async with ApiClient(access) as api:
         pods: Reflector[PodView] = Reflector(api, PODS_PATH, project_pod, params=LIVING_PODS)
-        world = World(pods.items, started=wall_clock())
+        world = World(pods.items, started=wall_clock(), interval_s=settings.heartbeat_interval_s)
         pools_ready = asyncio.Event()
         keeper = CertificateKeeper(
             api,
@@ -143,7 +143,6 @@ async def run_controller(
             Identities(api, time.monotonic),
             time.monotonic,
             registry,
-            interval_s=settings.heartbeat_interval_s,
         )
         reconciler = Reconciler(api, world, pods.items, settings)
         handlers = registry_for(access, world)

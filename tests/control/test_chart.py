@@ -142,6 +142,7 @@ def test_the_secret_is_made_empty_so_that_an_upgrade_leaves_it_alone(
 ) -> None:
     secret = of_kind(documents, "Secret")["onggi-tls"]
     assert not {"data", "stringData"} & secret.keys()
+    assert secret["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
 
 
 def test_the_schema_is_the_one_in_crds_and_stays_on_uninstall(

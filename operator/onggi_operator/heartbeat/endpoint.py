@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 class HeartbeatServer:
-    """`clock` is monotonic; `interval_s` is what agents are told."""
+    """`clock` is monotonic."""
 
     def __init__(
         self,
@@ -35,13 +35,10 @@ class HeartbeatServer:
         identities: Identities,
         clock: Callable[[], float],
         registry: CollectorRegistry,
-        *,
-        interval_s: float,
     ) -> None:
         self._world = world
         self._identities = identities
         self._clock = clock
-        self._interval_s = interval_s
         self._answers = Counter(
             "onggi_operator_heartbeats",
             "Reports answered, by HTTP status.",
@@ -92,7 +89,7 @@ class HeartbeatServer:
             return _refused(503, "there are too many agents already", retry_s=60)
         # A pool that is gone leaves its engines alone: they go on as they are.
         mode = self._world.mode_for((beat.namespace, beat.pool)) or beat.mode
-        body = dump_directive(Directive(mode, self._interval_s))
+        body = dump_directive(Directive(mode, self._world.report_interval_s()))
         return web.Response(body=body, content_type="application/json")
 
 

@@ -16,6 +16,7 @@ ITEMS_MAX: Final = 50_000
 
 BACKOFF_FIRST_S: Final = 0.5
 BACKOFF_MAX_S: Final = 30.0
+BETWEEN_WATCHES_S: Final = 0.1
 
 log = logging.getLogger(__name__)
 
@@ -55,8 +56,11 @@ class Reflector(Generic[View]):
                     wait_s = BACKOFF_FIRST_S
                 version = await self._watch(version)
                 wait_s = BACKOFF_FIRST_S
+                # A server that ends watches at once must not be asked in a tight loop.
+                await asyncio.sleep(BETWEEN_WATCHES_S)
             except Expired:
                 version = ""
+                await asyncio.sleep(BACKOFF_FIRST_S)
             except (ApiError, Unreachable) as fault:
                 log.warning("lost touch with %s: %s", self._path, fault, extra={"retry_s": wait_s})
                 await asyncio.sleep(wait_s)

@@ -19,6 +19,15 @@ AGENTS_MAX: Final = 20_000
 POOLS_MAX: Final = 2_000
 """Pools with a status of their own; metrics have a few series for each."""
 
+REPORTS_PER_S_MAX: Final = 400
+"""About half a core of this program. With more agents than that each of them reports less often."""
+
+FRESH_S_MIN: Final = 30.0
+"""Six heartbeats: one lost packet, or a controller that restarts, is no outage."""
+
+FRESH_REPORTS: Final = 3
+"""Where agents report less often, so many reports may be lost before one counts as silent."""
+
 AGENT_KEPT_S: Final = 600
 """A silent agent is remembered this long, so that one that was only cut off is not counted anew."""
 
@@ -44,6 +53,8 @@ class PoolSnapshot:
     heard: Mapping[str, Heard]
     totals: Counters
     agents: Mapping[str, Counted]
+    fresh_s: float
+    """An agent that has not reported for longer is silent."""
 
 
 @dataclass(slots=True)
@@ -57,12 +68,18 @@ class _PoolRecord:
 
 
 class World:
-    """`started` is when this operator began, in the API's own notation."""
+    """`started` is when this operator began, in the API's own notation; `interval_s` how often
+    agents report while they are few."""
 
-    def __init__(self, pods: Mapping[Key, PodView], *, started: str) -> None:
+    def __init__(
+        self, pods: Mapping[Key, PodView], *, started: str, interval_s: float = 5.0
+    ) -> None:
+        self._interval_s = interval_s
         self._pods = pods
         self._started = started
         self._pools: dict[Key, _PoolRecord] = {}
+        self._agents = 0
+        """Agents heard; counted anew with each snapshot."""
 
     def see_pool(self, body: Mapping[str, Any]) -> None:
         """A pool as it is now. The ledger is read from the status once, when the pool is new here:
@@ -96,16 +113,19 @@ class World:
         record = self._pools.get((beat.namespace, beat.pool))
         if record is None:
             return True
-        if beat.pod_uid not in record.heard and self.agents_count() >= AGENTS_MAX:
-            return False
+        if beat.pod_uid not in record.heard:
+            if self._agents >= AGENTS_MAX:
+                return False
+            self._agents += 1
         pod = self._pods.get((beat.namespace, beat.pod))
         newborn = pod is not None and pod.uid == beat.pod_uid and pod.created > self._started
         record.ledger.absorb(beat, newborn=newborn)
         record.heard[beat.pod_uid] = Heard(beat, now_s)
         return True
 
-    def agents_count(self) -> int:
-        return sum(len(record.heard) for record in self._pools.values())
+    def report_interval_s(self) -> float:
+        """What agents are told: longer when there are many."""
+        return max(self._interval_s, self._agents / REPORTS_PER_S_MAX)
 
     def snapshot(self, *, now_s: float) -> tuple[PoolSnapshot, ...]:
         """Every pool, and forget agents whose pods are gone."""
@@ -113,10 +133,12 @@ class World:
         for pod in self._pods.values():
             if (pods := by_pool.get((pod.namespace, pod.pool))) is not None and not pod.deleting:
                 pods.append(pod)
-        return tuple(
+        snapshots = tuple(
             self._one(key, record, by_pool[key], now_s)
             for key, record in sorted(self._pools.items())
         )
+        self._agents = sum(len(record.heard) for record in self._pools.values())
+        return snapshots
 
     def _one(
         self, key: Key, record: _PoolRecord, pods: list[PodView], now_s: float
@@ -138,6 +160,7 @@ class World:
             heard=dict(record.heard),
             totals=record.ledger.totals,
             agents=dict(record.ledger.agents),
+            fresh_s=max(FRESH_S_MIN, FRESH_REPORTS * self.report_interval_s()),
         )
 
 

@@ -9,9 +9,6 @@ from onggi_operator.observe.pods import PodView
 from onggi_operator.observe.world import PoolSnapshot
 from onggi_operator.pool import PoolUnreadable
 
-AGENT_FRESH_S: Final = 30.0
-"""Six heartbeats: one lost packet, or a controller that restarts, is no outage."""
-
 NAMED_MAX: Final = 3
 """Pods named in a message; the lists in the status hold more."""
 
@@ -108,7 +105,7 @@ def census(world: PoolSnapshot, *, now_s: float) -> Census:
 
 def _is_fresh(world: PoolSnapshot, pod: PodView, now_s: float) -> bool:
     heard = world.heard.get(pod.uid)
-    return heard is not None and now_s - heard.at_s <= AGENT_FRESH_S
+    return heard is not None and now_s - heard.at_s <= world.fresh_s
 
 
 def findings(world: PoolSnapshot, pods: Census) -> Mapping[Type, Finding]:

@@ -1,0 +1,113 @@
+"""Makes the tables of docs/api.md from the schema and the code: `python crds/reference.py`.
+
+Between `<!-- name -->` and `<!-- /name -->` the page belongs to this program, the rest to people.
+"""
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+PAGE: Final = ROOT / "docs/api.md"
+SCHEMA: Final = ROOT / "crds/v1alpha1/kvcachepools.yaml"
+OPERATOR: Final = ROOT / "operator/onggi_operator"
+
+
+def page() -> str:
+    """The page as it should be."""
+    text = PAGE.read_text()
+    for name, lines in _tables().items():
+        section = re.compile(f"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
+        body = "\n".join(lines) + "\n"
+        text, count = section.subn(lambda m, body=body: m[1] + body + m[2], text)  # type: ignore[misc]
+        if count != 1:
+            raise LookupError(f"{PAGE} has {count} sections named {name}")
+    return text
+
+
+def _tables() -> dict[str, list[str]]:
+    schema = yaml.safe_load(SCHEMA.read_text())["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    properties = schema["properties"]
+    return {
+        "fields": _table(("field", "type", "default", "what it does"), _fields(properties["spec"])),
+        "status": _table(
+            ("field", "type", "what it says"),
+            ((path, kind, text) for path, kind, _, text in _fields(properties["status"], "status")),
+        ),
+        "annotations": _table(("key", "what it does"), _annotations()),
+        "skips": _table(("reason", "means"), _members("inject/outcome.py", "SkipReason")),
+        "conditions": _table(("type", "means"), _members("plan/conditions.py", "Type")),
+        "reasons": _table(
+            ("reason", "(type, status) meaning"), _members("plan/conditions.py", "Reason")
+        ),
+    }
+
+
+def _table(head: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> list[str]:
+    lines = [head, tuple("---" for _ in head), *rows]
+    return ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in lines]
+
+
+def _fields(schema: dict[str, Any], path: str = "spec") -> Iterator[tuple[str, ...]]:
+    """Every field below `schema`, in the order of the file."""
+    for name, child in schema.get("properties", {}).items():
+        here = f"{path}.{name}"
+        if "items" in child:
+            yield _row(f"{here}[]", child)
+            yield from _fields(child["items"], f"{here}[]")
+        else:
+            yield _row(here, child)
+            yield from _fields(child, here)
+
+
+def _row(path: str, schema: dict[str, Any]) -> tuple[str, ...]:
+    told = schema.get("description", "").strip()
+    rules = [rule["message"] for rule in schema.get("x-kubernetes-validations", [])]
+    if rules:
+        told += " Rules: " + "; ".join(dict.fromkeys(rules)) + "."
+    return f"`{path}`", _type(schema), _default(schema), told.strip()
+
+
+def _type(schema: dict[str, Any]) -> str:
+    if "enum" in schema:
+        return ", ".join(f"`{word}`" for word in schema["enum"])
+    if schema.get("x-kubernetes-int-or-string"):
+        return "quantity"
+    if schema.get("type") == "array":
+        return "list"
+    return str(schema.get("format", schema.get("type", "")))
+
+
+def _default(schema: dict[str, Any]) -> str:
+    if "default" not in schema or schema["default"] == {}:
+        return ""
+    if schema.get("type") == "array":
+        return "one tier of type Memory"
+    value = schema["default"]
+    return f"`{str(value).lower() if isinstance(value, bool) else value}`"
+
+
+def _annotations() -> Iterator[tuple[str, ...]]:
+    sys.path.insert(0, str(ROOT / "operator"))
+    from onggi_operator.names import ANNOTATIONS
+
+    return ((f"`{key}`", told) for key, told in ANNOTATIONS.items())
+
+
+def _members(file: str, name: str) -> Iterator[tuple[str, ...]]:
+    """An enum's values with the sentence below each, which only the source knows."""
+    tree = ast.parse((OPERATOR / file).read_text())
+    (found,) = [one for one in tree.body if isinstance(one, ast.ClassDef) and one.name == name]
+    for member, told in zip(found.body, found.body[1:], strict=False):
+        if isinstance(member, ast.Assign) and isinstance(told, ast.Expr):
+            value, text = member.value, told.value
+            yield f"`{ast.literal_eval(value)}`", " ".join(str(ast.literal_eval(text)).split())
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())
