@@ -109,6 +109,11 @@ class FakeAgent:
         self._selector.close()
         if retire:
             self.retire()
+            os.close(self._fd)
+
+    def retire_leftover(self) -> None:
+        """What the next agent does with a killed one's arena before it makes its own."""
+        self.retire()
         os.close(self._fd)
 
     def retire(self) -> None:

@@ -124,9 +124,7 @@ def test_a_promise_not_taken_up_is_given_back(agent: Any, make_sides: Any, end: 
     assert soon(lambda: agent.stats()["open_loads"] == 0)
 
 
-def test_requests_that_must_not_read_are_not_promised_anything(
-    agent: Any, make_sides: Any
-) -> None:
+def test_requests_that_must_not_read_are_not_promised_anything(agent: Any, make_sides: Any) -> None:
     store(agent, TOKENS[:64], [0, 1, 2, 3])
     sides = make_sides(agent)
     assert ask(sides, request(60, skip_reading_prefix_cache=True), 0) == (0, False)

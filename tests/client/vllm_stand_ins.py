@@ -96,6 +96,7 @@ class Sides:
 
     def __init__(self, agent: Any, blocks: int = 256, **kwargs: Any) -> None:
         deadline_s = kwargs.pop("deadline_s", 2.0)
+        make_copier = kwargs.pop("copier", HostCopier)
         self.memory = Memory(blocks)
         self.tally = Tally()
         self.faults = Faults("test")
@@ -105,8 +106,8 @@ class Sides:
         self.scheduler = Scheduler(
             self.clients[0], BLOCK, disk_wait_s=2.0, ranks=1, tally=self.tally, **kwargs
         )
-        copier = kwargs.pop("copier", None) or HostCopier(self.memory.map)
-        self.worker = Worker(self.clients[1], copier, 0, self.faults, self.tally)
+        self.copier = make_copier(self.memory.map)
+        self.worker = Worker(self.clients[1], self.copier, 0, self.faults, self.tally)
 
     def close(self) -> None:
         self.worker.close()
