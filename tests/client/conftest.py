@@ -28,6 +28,7 @@ def _load(name: str) -> ModuleType:
 fake_agent = _load("fake_agent")
 stand_ins = _load("vllm_stand_ins")
 _load("tiny_engine")
+_load("engine_harness")
 
 
 @pytest.fixture
