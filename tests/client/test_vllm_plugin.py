@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -36,7 +35,7 @@ class EngineArgs:
 
 
 @pytest.fixture
-def engine_args(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[EngineArgs]]:
+def engine_args(monkeypatch: pytest.MonkeyPatch) -> type[EngineArgs]:
     """A fresh class each time, since the plugin wraps it."""
     fresh = type("EngineArgs", (EngineArgs,), {})
     fresh.create_engine_config = EngineArgs.create_engine_config  # type: ignore[attr-defined]
@@ -52,7 +51,7 @@ def engine_args(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[EngineArgs]]:
         monkeypatch.setitem(sys.modules, name, module)
     monkeypatch.setenv("ONGGI_SOCKET", "/run/onggi/agent.sock")
     monkeypatch.delenv("PYTORCH_CUDA_ALLOC_CONF", raising=False)
-    yield fresh
+    return fresh
 
 
 def made(engine_args: type[EngineArgs], **kwargs: Any) -> Any:
