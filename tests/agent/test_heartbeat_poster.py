@@ -2,12 +2,14 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
-from agent_process import AgentProcess, BareClient, chain, until
+from agent_process import AgentProcess, BareClient, chain
 from aiohttp import web
 
 from onggi_core.heartbeat import (
@@ -64,9 +66,9 @@ class Operator:
         return web.Response(body=dump_directive(Directive(self.mode, 1.0)))
 
 
-@pytest.fixture
-async def operator() -> AsyncIterator[Operator]:
-    found = Operator()
+@asynccontextmanager
+async def serving(*answers: web.Response, mode: Mode = Mode.ACTIVE) -> AsyncIterator[Operator]:
+    found = Operator(answers=list(answers), mode=mode)
     app = web.Application()
     app.router.add_post("/v1/heartbeat", found.handle)
     runner = web.AppRunner(app)
@@ -76,6 +78,16 @@ async def operator() -> AsyncIterator[Operator]:
     found.port = runner.addresses[0][1]
     yield found
     await runner.cleanup()
+
+
+def run(scene: Coroutine[Any, Any, None]) -> None:
+    """On a loop of its own, which leaves the process's current loop as it is."""
+    loop = asyncio.new_event_loop()
+    try:
+        loop.run_until_complete(scene)
+    finally:
+        loop.run_until_complete(loop.shutdown_default_executor())
+        loop.close()
 
 
 def config_for(port: int, **more: str) -> AgentConfig:
@@ -102,38 +114,46 @@ async def run_until(poster: HeartbeatPoster, done: Callable[[], Awaitable[object
         await running
 
 
-async def test_a_report_carries_the_token_and_its_answer_is_obeyed(
-    operator: Operator, tmp_path: Path
-) -> None:
+def test_a_report_carries_the_token_and_its_answer_is_obeyed(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("secret\n")
-    operator.mode = Mode.PAUSED
-    bench = Clockless(config_for(operator.port, token_file=str(token)))
-    obeyed = asyncio.Event()
-    bench.poster._obey = lambda directive: (bench.obeyed.append(directive), obeyed.set())[0]
-    await run_until(bench.poster, obeyed.wait)
-    assert operator.tokens[0] == "Bearer secret"
-    assert operator.beats[0] == BEAT
-    assert bench.obeyed[0] == Directive(Mode.PAUSED, 1.0)
+
+    async def scene() -> None:
+        async with serving(mode=Mode.PAUSED) as operator:
+            bench = Clockless(config_for(operator.port, token_file=str(token)))
+            obeyed = asyncio.Event()
+            bench.poster._obey = lambda directive: (bench.obeyed.append(directive), obeyed.set())[0]
+            await run_until(bench.poster, obeyed.wait)
+            assert operator.tokens[0] == "Bearer secret"
+            assert operator.beats[0] == BEAT
+            assert bench.obeyed[0] == Directive(Mode.PAUSED, 1.0)
+
+    run(scene())
 
 
 @pytest.mark.parametrize(
-    "answer",
+    ("status", "body"),
     [
-        web.Response(status=401, text="bad token"),
-        web.Response(status=500),
-        web.Response(text="hello"),
-        web.Response(body=b'{"version":1,"mode":"Sideways","interval_s":5}'),
+        (401, b"bad token"),
+        (500, b""),
+        (200, b"hello"),
+        (200, b'{"version":1,"mode":"Sideways","interval_s":5}'),
     ],
 )
-async def test_an_answer_that_is_none_changes_nothing_and_is_said_once(
-    operator: Operator, answer: web.Response, caplog: pytest.LogCaptureFixture
+def test_an_answer_that_is_none_changes_nothing_and_is_said_once(
+    status: int, body: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    operator.answers.append(answer)
-    bench = Clockless(config_for(operator.port))
-    await run_until(bench.poster, operator.heard.wait)
-    assert bench.obeyed == []
-    assert len([r for r in caplog.records if "present mode stays" in r.message]) <= 1
+    async def scene() -> None:
+        async with serving(web.Response(status=status, body=body)) as operator:
+            bench = Clockless(config_for(operator.port))
+            noted = asyncio.Event()
+            note = bench.poster._pause_s
+            bench.poster._pause_s = lambda s: (noted.set(), note(s))[1]  # type: ignore[method-assign]
+            await run_until(bench.poster, noted.wait)
+            assert bench.obeyed == []
+
+    run(scene())
+    assert len([r for r in caplog.records if "present mode stays" in r.message]) == 1
 
 
 def test_pauses_double_to_a_minute_and_are_spread() -> None:
@@ -148,12 +168,17 @@ def test_pauses_double_to_a_minute_and_are_spread() -> None:
     assert len(set(pauses)) == 10
 
 
-async def test_an_agent_takes_its_mode_from_the_operator(
-    operator: Operator, memory_folder: Path
-) -> None:
-    operator.mode = Mode.PAUSED
+def test_an_agent_takes_its_mode_from_the_operator(memory_folder: Path) -> None:
+    async def scene() -> None:
+        async with serving(mode=Mode.PAUSED) as operator:
+            await asyncio.to_thread(paused_agent_stores_nothing, memory_folder, operator)
+
+    run(scene())
+
+
+def paused_agent_stores_nothing(folder: Path, operator: Operator) -> None:
     agent = AgentProcess(
-        memory_folder,
+        folder,
         *("--memory", "16MiB", "--extent", "4MiB"),
         ONGGI_AGENT_OPERATOR_URL=f"http://127.0.0.1:{operator.port}",
         ONGGI_AGENT_POOL="chat",
@@ -162,16 +187,12 @@ async def test_an_agent_takes_its_mode_from_the_operator(
         ONGGI_AGENT_POD_UID="uid-1",
         ONGGI_AGENT_NODE_NAME="n1",
     )
-    await asyncio.to_thread(agent.wait_for, "mode_set")
+    agent.wait_for("mode_set")
+    client = BareClient(agent)
+    assert client.store(chain(3)) == 0
+    client.close()
     beat = operator.beats[0]
     assert (beat.pool, beat.namespace, beat.pod, beat.node) == ("chat", "team-a", "chat-0", "n1")
     assert beat.capacity == TierBytes(16 * 2**20, 0)
-
-    def paused_agent_stores_nothing() -> None:
-        client = BareClient(agent)
-        assert client.store(chain(3)) == 0
-        client.close()
-        until("the agent to end", lambda: agent.end() == 0)
-
-    await asyncio.to_thread(paused_agent_stores_nothing)
+    assert agent.end() == 0
     agent.clean_up()
