@@ -94,6 +94,13 @@ class Client:
         session = self._link.session()
         return session is not None and self._link.check(session)
 
+    def tidy(self) -> None:
+        """Take in late replies, and give back what they bring. For whoever calls now and then
+        and may not call again soon; costs nothing while no reply is owed."""
+        session = self._link.current
+        if session is not None and session.open and session.channel.in_flight:
+            self._link.check(session)
+
     @property
     def deadline_s(self) -> float:
         """How long a call may take before it is a miss."""

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from onggi import Client, LoadOutcome, SpaceSpec, StoreOutcome, StoreSlot, block_keys
-from onggi.client import KEYS_MAX
+from onggi_core.wire.frame import KEYS_MAX
 
 PAGE = 8192
 SPACE = SpaceSpec(b"f" * 16, PAGE, 16)

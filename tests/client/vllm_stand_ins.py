@@ -104,7 +104,13 @@ class Sides:
             Client(agent.socket_path, spaces=[SPACE], deadline_s=deadline_s) for _ in range(2)
         ]
         self.scheduler = Scheduler(
-            self.clients[0], BLOCK, disk_wait_s=2.0, ranks=1, tally=self.tally, **kwargs
+            self.clients[0],
+            BLOCK,
+            disk_wait_s=2.0,
+            ranks=1,
+            faults=self.faults,
+            tally=self.tally,
+            **kwargs,
         )
         self.copier = make_copier(self.memory.map)
         self.worker = Worker(self.clients[1], self.copier, 0, self.faults, self.tally)

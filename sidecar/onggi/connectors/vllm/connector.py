@@ -142,7 +142,9 @@ class OnggiConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         self, metadata: dict[tuple[int, int], OnggiSpace]
     ) -> None:
         spaces = [metadata[rank].space for rank in sorted(metadata)]
-        self._scheduler = start.scheduler(self._vllm_config, spaces, self.options, self.tally)
+        self._scheduler = start.scheduler(
+            self._vllm_config, spaces, self.options, self.faults, self.tally
+        )
 
     # ---- scheduler: each request
 
@@ -161,8 +163,15 @@ class OnggiConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
 
     @hook(_nothing)
     def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
-        if self._scheduler is not None:
-            self._scheduler.admitted(request, blocks.get_block_ids()[0], num_external_tokens)
+        if self._scheduler is None:
+            return
+        (block_ids,) = blocks.get_block_ids()
+        try:
+            self._scheduler.admitted(request, block_ids, num_external_tokens)
+        except Exception:
+            if num_external_tokens:
+                self._scheduler.broken(request, block_ids)
+            raise
 
     @hook(dict)
     def get_external_cache_hit_sources(

@@ -8,10 +8,11 @@ from typing import Final
 from onggi.client import Client
 from onggi.clock import Clock
 from onggi.connectors.vllm.failures import Failures
+from onggi.connectors.vllm.guard import Faults
 from onggi.connectors.vllm.metadata import LoadJob
 from onggi.connectors.vllm.tally import Tally
 from onggi.connectors.vllm.tracked import Loading, Offer, Tracked
-from onggi.outcomes import Load
+from onggi.outcomes import NO_LOAD, Load
 from onggi_core.wire.requests import LoadOutcome
 
 OVERDUE_S: Final = 60.0
@@ -26,9 +27,11 @@ class Loads:
         block_tokens: int,
         ranks: int,
         failures: Failures,
+        faults: Faults,
         tally: Tally,
         clock: Clock,
     ) -> None:
+        self._faults = faults
         self._client = client
         self._ranks = ranks
         self._block_tokens = block_tokens
@@ -38,6 +41,7 @@ class Loads:
         self._loading: dict[int, Loading] = {}
         self._waiting: dict[str, int] = {}
         """Request -> its asynchronous load; vLLM lets it have one at a time."""
+        self._broken: list[tuple[str, tuple[int, ...], bool]] = []
         self._next = 1
 
     @property
@@ -65,17 +69,23 @@ class Loads:
         if offer.pending is not None:
             self._waiting[request_id] = number
 
+    def fail(self, request_id: str, block_ids: Sequence[int], *, asynchronous: bool) -> None:
+        """Have the workers report these blocks as failed, in the next step."""
+        self._broken.append((request_id, tuple(block_ids), asynchronous))
+
     def due(self) -> list[LoadJob]:
         """Jobs for this step: the synchronous loads just taken up, and those whose blocks have
         come from disk, or will not come any more."""
-        jobs = []
+        jobs = [
+            LoadJob(0, request_id, block_ids, (), asynchronous)
+            for request_id, block_ids, asynchronous in self._broken
+        ]
+        self._broken = []
         for loading in tuple(self._loading.values()):
             if loading.sent:
                 self._forget_if_overdue(loading)
                 continue
-            load: Load | None = loading.load
-            if loading.pending is not None:
-                load = loading.pending.poll()
+            load = self._poll(loading)
             if load is None:
                 continue
             loading.load, loading.sent = load, True
@@ -91,6 +101,15 @@ class Loads:
                 )
             )
         return jobs
+
+    def _poll(self, loading: Loading) -> Load | None:
+        if loading.pending is None:
+            return loading.load
+        try:
+            return loading.pending.poll()
+        except Exception as error:  # noqa: BLE001 - the request waits for this answer
+            self._faults.note("load", error)
+            return NO_LOAD
 
     def reported(
         self, number: int, blocks: int, ranks: int, tracked: Mapping[str, Tracked]

@@ -49,14 +49,16 @@ class SaveJob:
 class StepPlan:
     """One step's work for the workers.
 
-    fenced: save jobs whose blocks are about to be reused: finish or drop them first. delayed:
-    requests whose blocks wait for their saves; report each once its saves are over.
+    fenced: save jobs whose blocks are about to be reused: finish or drop them. fence_all: that
+    list may not be whole, so fence every save under way. delayed: requests whose blocks wait for
+    their saves; report each once its saves are over.
     """
 
     loads: list[LoadJob] = field(default_factory=list)
     saves: list[SaveJob] = field(default_factory=list)
     fenced: set[int] = field(default_factory=set)
     delayed: set[str] = field(default_factory=set)
+    fence_all: bool = False
 
 
 @dataclass

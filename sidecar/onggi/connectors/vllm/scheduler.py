@@ -15,6 +15,7 @@ from onggi.client import Client
 from onggi.clock import Clock, monotonic
 from onggi.connectors.vllm.adapters import Adapters
 from onggi.connectors.vllm.failures import Failures
+from onggi.connectors.vllm.guard import Faults
 from onggi.connectors.vllm.keys import RequestKeys
 from onggi.connectors.vllm.loads import Loads
 from onggi.connectors.vllm.metadata import Report, StepPlan
@@ -42,10 +43,12 @@ class Scheduler:
         *,
         disk_wait_s: float,
         ranks: int,
+        faults: Faults,
         tally: Tally,
         clock: Clock = monotonic,
     ) -> None:
         self._client = client
+        self._faults = faults
         self._block_tokens = block_tokens
         self._disk_wait_s = disk_wait_s
         self._tally = tally
@@ -53,7 +56,7 @@ class Scheduler:
         self._adapters = Adapters()
         self._failures = Failures()
         self._tracked: dict[str, Tracked] = {}
-        self._loads = Loads(client, block_tokens, ranks, self._failures, tally, clock)
+        self._loads = Loads(client, block_tokens, ranks, self._failures, faults, tally, clock)
         self._saves = Saves(block_tokens, ranks)
         self._life = ""
 
@@ -151,17 +154,32 @@ class Scheduler:
     # ---- the step
 
     def plan(self, output: Any) -> StepPlan:
-        """This step's loads, saves and fences. output: vLLM's SchedulerOutput."""
+        """This step's loads, saves and fences. output: vLLM's SchedulerOutput.
+
+        Whatever goes wrong in here, the loads that were promised go out: a promise that is not
+        kept and not reported either would have the engine read blocks without their bytes.
+        """
         unconfirmed = self._loads.unconfirmed
         plan = StepPlan(loads=self._loads.due())
-        for request_id in output.preempted_req_ids or ():
-            tracked = self._tracked.get(request_id)
-            if tracked is not None:
-                self._saves.fence(tracked)
-        if not unconfirmed:
-            self._saves.plan(plan, output, self._tracked, self._client)
+        try:
+            for request_id in output.preempted_req_ids or ():
+                tracked = self._tracked.get(request_id)
+                if tracked is not None:
+                    self._saves.fence(tracked)
+            self._client.tidy()
+            if not unconfirmed:
+                self._saves.plan(plan, output, self._tracked, self._client)
+        except Exception as error:  # noqa: BLE001 - see above
+            self._faults.note("plan", error)
+            plan.fence_all = True
         self._saves.hand_over(plan)
         return plan
+
+    def broken(self, request: Any, block_ids: Sequence[int]) -> None:
+        """A promise was accepted and could not be taken up: report its blocks as failed."""
+        tracked = self._tracked.get(request.request_id)
+        waits = tracked is not None and tracked.offer is not None and tracked.offer.pending
+        self._loads.fail(request.request_id, block_ids, asynchronous=bool(waits))
 
     def reported(self, report: Report, received: Iterable[str]) -> None:
         """What the workers did. received: requests whose asynchronous load is over."""

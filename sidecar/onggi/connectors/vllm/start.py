@@ -72,7 +72,7 @@ def worker(
 
 
 def scheduler(
-    vllm_config: Any, spaces: Sequence[Space], options: Options, tally: Tally
+    vllm_config: Any, spaces: Sequence[Space], options: Options, faults: Faults, tally: Tally
 ) -> Scheduler | None:
     """The scheduler side for workers that said these spaces, in the order of their ranks."""
     parallel = vllm_config.parallel_config
@@ -88,7 +88,12 @@ def scheduler(
     )
     block_tokens = spaces[0].block_tokens
     return Scheduler(
-        client, block_tokens, disk_wait_s=options.disk_wait_s, ranks=ranks, tally=tally
+        client,
+        block_tokens,
+        disk_wait_s=options.disk_wait_s,
+        ranks=ranks,
+        faults=faults,
+        tally=tally,
     )
 
 

@@ -50,8 +50,9 @@ class Worker:
 
     def fence(self, plan: StepPlan) -> None:
         """Before this step overwrites blocks of preempted requests."""
-        if plan.fenced:
-            self._mover.fence(plan.fenced)
+        fenced = set(self._owner) if plan.fence_all else plan.fenced
+        if fenced:
+            self._mover.fence(fenced)
 
     def load(self, plan: StepPlan) -> None:
         """Copy what this step's forward pass needs. What fails is reported and computed."""
@@ -70,10 +71,8 @@ class Worker:
         """
         self._delayed |= plan.delayed
         for job in plan.loads:
-            if job.asynchronous and job.wanted:
-                self._mover.submit_load(job, self._copier.mark())
-            elif job.asynchronous:
-                self._received.add(job.request_id)
+            if job.asynchronous:
+                self._hand_over(job)
         failed, self._step_failed = self._step_failed, False
         if failed:
             self._report.saves_dropped |= {job.number for job in plan.saves}
@@ -117,6 +116,17 @@ class Worker:
     def close(self) -> None:
         self._mover.stop(STOP_WAIT_S)
         self._client.close()
+
+    def _hand_over(self, job: LoadJob) -> None:
+        if not job.wanted:
+            self._received.add(job.request_id)
+            return
+        try:
+            self._mover.submit_load(job, self._copier.mark())
+        except Exception as error:  # noqa: BLE001 - an unreported load would hold its blocks for ever
+            self._faults.note("load", error)
+            self._loaded(job, 0)
+            self._received.add(job.request_id)
 
     def _copy(self, job: LoadJob) -> int:
         try:
