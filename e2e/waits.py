@@ -27,5 +27,7 @@ ON_DISK_S: Final = 60
 ATTACHED_S: Final = 60
 """From an agent's start to the client's next attempt to attach: its back-off is bounded."""
 ANSWER_S: Final = 60
-"""One completion: 1.5 s cold."""
+"""One completion: 2 s cold."""
+LOADED_S: Final = 120
+"""A dozen completions from four clients at once."""
 POLL_S: Final = 0.5

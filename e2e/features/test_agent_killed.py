@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Callable
@@ -11,26 +12,29 @@ from rig.engine import BLOCK_TOKENS, Answer, Engine, prompt, reusable_tokens
 from rig.figures import agent_figures
 from rig.kubectl import Kubectl, until
 from rig.reach import kill_container, restarts
-from waits import ATTACHED_S, CONTAINER_BACK_S
+from waits import ATTACHED_S, CONTAINER_BACK_S, LOADED_S
 
 AGENT = "onggi-agent"
 CLIENTS = 4
 PROMPTS = 6
 TOKENS = 8 * BLOCK_TOKENS
-BEFORE_S = 4
-AFTER_S = 8
-"""Load before and after the kill: several requests of each client, on two cores."""
+EACH_AFTER = 2
+"""Answers to each prompt after the kill: more than those that were on their way then."""
 
 
 def test_no_request_fails_and_hits_come_back(kubectl: Kubectl, engine: Engine) -> None:
-    alive = restarts(engine.pod(), AGENT)
+    before = engine.pod()
     answers = _under_load(engine, lambda: kill_container(kubectl, engine.pod(), AGENT))
     assert len(answers) == PROMPTS
     for seed, of_one in answers.items():
-        assert len(of_one) >= 2, (seed, len(of_one))
+        assert len(of_one) > EACH_AFTER
         assert len({answer.tokens for answer in of_one}) == 1, f"prompt {seed} was answered anew"
 
-    until("the agent's next life", lambda: restarts(engine.pod(), AGENT) > alive, CONTAINER_BACK_S)
+    until(
+        "the agent's next life",
+        lambda: restarts(engine.pod(), AGENT) > restarts(before, AGENT),
+        CONTAINER_BACK_S,
+    )
 
     def figures() -> dict[str, float]:
         return agent_figures(kubectl, engine.pod())
@@ -41,27 +45,38 @@ def test_no_request_fails_and_hits_come_back(kubectl: Kubectl, engine: Engine) -
     asked = prompt(seed=200, tokens=TOKENS)
     cold = engine.ask(asked)
     until("a hit after the restart", lambda: _hit(engine, asked, cold), ATTACHED_S)
-    assert restarts(engine.pod(), "vllm") == 1  # by an earlier test, and by nothing since
+    assert restarts(engine.pod(), "vllm") == restarts(before, "vllm")
 
 
 def _under_load(engine: Engine, kill: Callable[[], None]) -> dict[int, list[Answer]]:
-    """Answers by prompt. Any request that fails raises here."""
+    """Answers by prompt: at least one of each before the kill, and EACH_AFTER of each after it.
+
+    Any request that fails raises here.
+    """
     stop = threading.Event()
-    answers: dict[int, list[Answer]] = {seed: [] for seed in range(100, 100 + PROMPTS)}
+    seeds = range(100, 100 + PROMPTS)
+    answers: dict[int, list[Answer]] = {seed: [] for seed in seeds}
 
     def client(number: int) -> None:
-        turn = number
-        while not stop.is_set():
-            seed = 100 + turn % PROMPTS
+        for seed in itertools.cycle([*seeds[number:], *seeds[:number]]):
+            if stop.is_set():
+                return
             answers[seed].append(engine.ask(prompt(seed, TOKENS), length=4))
-            turn += 1
 
     with ThreadPoolExecutor(CLIENTS) as pool:
         clients = [pool.submit(client, number) for number in range(CLIENTS)]
+
+        def answered(least: dict[int, int]) -> bool:
+            for each in clients:
+                if each.done():
+                    each.result()  # a failed request ends its client
+            return all(len(answers[seed]) >= least[seed] for seed in seeds)
+
         try:
-            time.sleep(BEFORE_S)  # load, not a wait for anything
+            until("an answer to each", lambda: answered(dict.fromkeys(seeds, 1)), LOADED_S)
             kill()
-            time.sleep(AFTER_S)
+            enough = {seed: len(answers[seed]) + EACH_AFTER for seed in seeds}
+            until("answers after the kill", lambda: answered(enough), LOADED_S)
         finally:
             stop.set()
         for each in clients:

@@ -36,6 +36,7 @@ VARIABLES: Final = {
     "HOME": "/tmp",
     "VLLM_CPU_KVCACHE_SPACE": "1",
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "OMP_NUM_THREADS": "1",  # two that wait for each other crawl when the cores are busy
     "VLLM_SERVER_DEV_MODE": "1",  # for /reset_prefix_cache
     "VLLM_NO_USAGE_STATS": "1",
     "HF_HUB_OFFLINE": "1",
