@@ -366,3 +366,15 @@ def test_the_same_key_twice_in_a_load_ends_the_run() -> None:
     shell.finish(ticket)
     assert shell.stats()["hit_host_blocks"] == 1
     assert ROOT not in KEYS
+
+
+def test_a_prompt_is_counted_once_whether_announced_or_only_loaded() -> None:
+    shell = Shell()
+    announcing, loading = shell.open(A), shell.open(A)
+    shell.store(announcing, KEYS[:2])
+    shell.ask(announcing, Prefetch(tuple(KEYS)))
+    for _ in range(2):
+        shell.finish(shell.load(announcing, KEYS[:2]).ticket)
+    shell.finish(shell.load(loading, KEYS).ticket)
+    stats = shell.stats()
+    assert (stats["lookup_requests"], stats["lookup_blocks"], stats["miss_blocks"]) == (2, 8, 4)

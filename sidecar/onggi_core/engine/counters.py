@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 @dataclass(slots=True)
 class Counters:
     lookup_requests: int = 0
-    """LOAD_PREPARE requests: an engine asked what it may load for one prompt."""
+    """Prompts asked about: PREFETCH of a session that sends it, else LOAD_PREPARE."""
     lookup_blocks: int = 0
     hit_host_blocks: int = 0
     """Blocks that an engine loaded and uses, found in the host tier."""
     hit_disk_blocks: int = 0
     """The same, read from disk for it."""
     miss_blocks: int = 0
-    """Blocks asked for and not offered."""
+    """Blocks of those prompts that were in no tier, or did not come in time."""
     tokens_saved: int = 0
     """Tokens in the blocks an engine loaded and uses: what it did not compute."""
     stored_blocks: int = 0

@@ -28,8 +28,9 @@ def prepare(
     load = Load(state.serial(), session.number, request_id, session.spaces)
     load.asked = len(asked.keys)
     load.deadline_s = now_s + min(asked.wait_ms / 1000, WAIT_MAX_S)
-    state.counters.lookup_requests += 1
-    state.counters.lookup_blocks += load.asked
+    if not session.announces:
+        state.counters.lookup_requests += 1
+        state.counters.lookup_blocks += load.asked
     if state.mode is not Mode.PAUSED and not state.stopping:
         _gather(state, load, asked)
     session.loads.add(load.ticket)
@@ -127,7 +128,8 @@ def release(state: State, session: Session, load: Load) -> None:
 def _answer(state: State, load: Load, now_s: float) -> None:
     state.waiting_loads.pop(load, None)
     session = state.sessions[load.session]
-    state.counters.miss_blocks += load.asked - len(load.rows)
+    if not session.announces:
+        state.counters.miss_blocks += load.asked - len(load.rows)
     load.from_disk = sum(any(page.unread for page in row) for row in load.rows)
     offsets = tuple(
         tuple(state.arena_offset(row[number]) for row in load.rows)

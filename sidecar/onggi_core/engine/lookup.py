@@ -27,6 +27,10 @@ def look(state: State, session: Session, keys: Sequence[bytes]) -> Looked:
 def prefetch(state: State, session: Session, keys: Sequence[bytes]) -> Looked:
     """As `look`, and starts to bring in what lies on disk, as far as the prefetch budget goes."""
     looked = look(state, session, keys)
+    session.announces = True
+    state.counters.lookup_requests += 1
+    state.counters.lookup_blocks += len(keys)
+    state.counters.miss_blocks += len(keys) - looked.pending
     for key in keys[looked.ready : looked.pending]:
         for space in session.spaces:
             block = space.blocks.get(key)

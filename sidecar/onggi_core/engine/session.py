@@ -60,7 +60,7 @@ class Load:
 
 
 class Session:
-    __slots__ = ("engine", "loads", "number", "pid", "spaces", "stores")
+    __slots__ = ("announces", "engine", "loads", "number", "pid", "spaces", "stores")
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -68,6 +68,9 @@ class Session:
         self.engine = ""
         self.spaces: list[Space] = []
         """Empty until HELLO."""
+        self.announces = False
+        """It sends PREFETCH when a prompt arrives: prompts are counted there, once each, and not by
+        the LOAD_PREPAREs that follow."""
         self.stores: set[int] = set()
         self.loads: set[int] = set()
 
