@@ -1,0 +1,116 @@
+"""The agent under test: a real one, in folders of its own, restarted when a bench asks."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+
+from bench.children import start_child
+from onggi import Client, SpaceSpec
+
+READY_S: Final = 60.0
+END_S: Final = 20.0
+POLL_S: Final = 0.02
+DEADLINE_S: Final = 10.0
+"""Of the clients here: a bench waits for a slow answer and reports it; an engine would not."""
+PREFIX: Final = "onggi-bench-"
+SHARED_MEMORY: Final = Path("/dev/shm")
+
+
+class AgentFailed(Exception):
+    """The agent did not start or end as it should. The message has its last words."""
+
+
+class AgentUnderTest:
+    """`with AgentUnderTest(memory="512MiB") as agent:` removes everything at the end.
+
+    disk: size of the disk tier; "0" for none.
+    """
+
+    def __init__(self, *, memory: str, disk: str = "0") -> None:
+        self._memory = memory
+        self._disk = disk
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> AgentUnderTest:
+        in_memory = SHARED_MEMORY if os.access(SHARED_MEMORY, os.W_OK) else None
+        self._run = Path(tempfile.mkdtemp(prefix=PREFIX, dir=in_memory))
+        self.disk_folder = Path(tempfile.mkdtemp(prefix=PREFIX))
+        self.socket = self._run / "agent.sock"
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._process is not None:
+            self._process.kill()  # the folders go, so nothing needs an orderly end
+            self._process.wait()
+        shutil.rmtree(self._run, ignore_errors=True)
+        shutil.rmtree(self.disk_folder, ignore_errors=True)
+
+    def client(self, *spaces: SpaceSpec) -> Client:
+        log = logging.getLogger("onggi-bench")
+        return Client(str(self.socket), spaces=spaces, deadline_s=DEADLINE_S, log=log)
+
+    def start(self) -> None:
+        """Until its whole arena is touched. Raises AgentFailed."""
+        command = [sys.executable, "-m", "onggi_sidecar", "agent", "--memory", self._memory]
+        command += ["--disk", self._disk, "--disk-path", str(self.disk_folder / "tier")]
+        command += ["--socket", str(self.socket), "--http-port", "0", "--log-level", "warning"]
+        self._process = start_child(command, self._log)
+        self.wait_until(
+            lambda stats: stats["arena_ready_bytes"] >= stats["arena_bytes"], "its memory ready"
+        )
+
+    def restart(self) -> None:
+        """In an orderly way: the disk tier is kept, the arena is not. Raises AgentFailed."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGTERM)
+        code = self._process.wait(END_S)
+        if code:
+            raise AgentFailed(f"the agent ended with exit code {code}: {self._last_words()}")
+        self.start()
+
+    def wait_until(self, reached: Callable[[dict[str, Any]], bool], what: str) -> None:
+        """Ask the agent for its figures until they are so. Raises AgentFailed."""
+        assert self._process is not None
+        give_up_s = time.monotonic() + READY_S
+        client = self.client(SpaceSpec(bytes(16), 4096, 16))  # a session has to name a space
+        try:
+            while True:
+                stats = client.stats() if self.socket.exists() else {}
+                if stats and reached(stats):
+                    return
+                if time.monotonic() > give_up_s or self._process.poll() is not None:
+                    raise AgentFailed(f"the agent never got to {what}: {self._last_words()}")
+                time.sleep(POLL_S)
+        finally:
+            client.close()
+
+    def wait_until_written(self) -> None:
+        """Until the disk tier has every block. Raises AgentFailed."""
+        self.wait_until(
+            lambda stats: not stats["dirty_blocks"] and not stats["writes_in_flight"],
+            "every block on disk",
+        )
+
+    @property
+    def _log(self) -> Path:
+        return self.disk_folder / "agent.log"
+
+    def _last_words(self) -> str:
+        return self._log.read_text(errors="replace")[-2000:]

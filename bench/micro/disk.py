@@ -1,0 +1,65 @@
+"""How fast blocks come back from disk after a restart, against plain reads of the same bytes.
+
+The agent reads with O_DIRECT into its arena and checks each page's checksum, and the client copies
+from there; the peer only reads. A batch is loaded once: after that it is in host memory.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import Final
+
+from bench.agent import AgentUnderTest
+from bench.micro.copies import WrongBytes
+from bench.pages import MIB, Region, chain, same, space_for
+from bench.peers.odirect import NAME, BareFile
+from bench.rows import Row, Unit
+from bench.timing import interleaved, median
+
+PAGE_BYTES: Final = (256 * 1024, MIB)
+BATCH_BYTES: Final = 16 * MIB
+WARM_UP: Final = 2
+WAIT_S: Final = 10.0
+
+
+def disk_loads() -> list[Row]:
+    """Rows of loads after a restart. Raises WrongBytes, AgentFailed, OSError."""
+    source, target = Region(), Region()
+    source.fill_differently()
+    return [_loads(page_bytes, source, target) for page_bytes in PAGE_BYTES]
+
+
+def _loads(page_bytes: int, source: Region, target: Region) -> Row:
+    blocks, batches = BATCH_BYTES // page_bytes, source.batches(BATCH_BYTES)
+    keys = [chain("disk", number, blocks) for number in range(batches)]
+    to = [target.pages(number, BATCH_BYTES, page_bytes) for number in range(batches)]
+    with ExitStack() as stack:
+        agent = stack.enter_context(AgentUnderTest(memory="576MiB", disk="1GiB"))
+        client = agent.client(space_for(page_bytes))
+        for number in range(batches):
+            stored = client.store(keys[number], source.pages(number, BATCH_BYTES, page_bytes))
+            if stored.stored != blocks:
+                raise WrongBytes(f"batch {number} of {blocks} blocks was not stored")
+        client.close()
+        agent.wait_until_written()
+        bare = stack.enter_context(BareFile(agent.disk_folder, source))
+        agent.restart()
+        client = agent.client(space_for(page_bytes))
+        stack.callback(client.close)
+
+        def onggi(number: int) -> None:
+            if client.load(keys[number], to[number], wait_s=WAIT_S) != blocks:
+                raise WrongBytes(f"batch {number} was not loaded whole")
+
+        def by_hand(number: int) -> None:
+            bare.read(number * BATCH_BYTES, to[number])
+
+        target.fill(b"\0")
+        times = interleaved([onggi, by_hand], rounds=batches - WARM_UP, warm_up=WARM_UP)
+        if not same(to[-1], source.pages(batches - 1, BATCH_BYTES, page_bytes)):
+            raise WrongBytes("other bytes came back than were stored")
+        if client.stats()["hit_disk_blocks"] != blocks * batches:
+            raise WrongBytes("some blocks did not come from disk")
+    value, peer = (BATCH_BYTES / 2**30 / median(samples) for samples in times)
+    name = f"load/disk/{page_bytes // 1024}KiB-pages/{BATCH_BYTES // MIB}MiB"
+    return Row(name, value, Unit.GIB_PER_S, NAME, peer)

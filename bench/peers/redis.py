@@ -1,0 +1,100 @@
+"""Redis on a unix socket: started here, with nothing written to disk and no TCP port.
+
+Its best case: all pages of a batch in one MGET or MSET; values are sent from the caller's memory
+without a copy, hiredis parses replies, and what comes back is left where redis-py puts it. An
+engine would still have to copy it into its own pages; that copy is not counted.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import shutil
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+
+from bench.children import start_child
+
+START_S: Final = 20.0
+POLL_S: Final = 0.02
+READ_BYTES: Final = 1024 * 1024
+"""redis-py reads 64 KiB at a time by default; with this much it was faster for values this size."""
+
+
+class RedisFailed(Exception):
+    """The server did not start. The message has its last words."""
+
+
+def why_absent() -> str:
+    """What is missing on this machine; empty if Redis can take part."""
+    if shutil.which("redis-server") is None:
+        return "redis-server is not installed (Debian, Ubuntu: apt install redis-server)"
+    if importlib.util.find_spec("redis") is None:
+        return "the Python package redis is not installed (the extra `bench` has it)"
+    return ""
+
+
+class RedisServer:
+    """`with RedisServer() as server:` for as long as it is needed."""
+
+    def __enter__(self) -> RedisServer:
+        """Raises RedisFailed."""
+        self._folder = Path(tempfile.mkdtemp(prefix="onggi-bench-redis-"))
+        self.socket = self._folder / "redis.sock"
+        log = self._folder / "redis.log"
+        command = ["redis-server", "--port", "0", "--unixsocket", str(self.socket)]
+        command += ["--save", "", "--appendonly", "no", "--dir", str(self._folder)]
+        self._process = start_child(command, log)
+        give_up_s = time.monotonic() + START_S
+        while not self.socket.exists():
+            if self._process.poll() is not None or time.monotonic() > give_up_s:
+                words = log.read_text(errors="replace")[-2000:]
+                self.__exit__(None, None, None)
+                raise RedisFailed(f"redis-server did not start: {words}")
+            time.sleep(POLL_S)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._process.kill()
+        self._process.wait()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def client(self) -> RedisClient:
+        return RedisClient(self.socket)
+
+
+class RedisClient:
+    """One connection."""
+
+    def __init__(self, socket: Path) -> None:
+        redis = importlib.import_module("redis")
+        pool = redis.ConnectionPool(
+            connection_class=redis.UnixDomainSocketConnection,
+            path=str(socket),
+            socket_read_size=READ_BYTES,
+        )
+        self._redis: Any = redis.Redis(connection_pool=pool)
+        self.name = f"redis {self._redis.info('server')['redis_version']}"
+
+    def store(self, keys: Sequence[bytes], pages: Sequence[memoryview]) -> None:
+        self._redis.mset(dict(zip(keys, pages, strict=True)))
+
+    def load(self, keys: Sequence[bytes]) -> list[bytes]:
+        found: list[bytes] = self._redis.mget(keys)
+        return found
+
+    def count(self, keys: Sequence[bytes]) -> int:
+        """How many of `keys` there are, in one EXISTS."""
+        return int(self._redis.exists(*keys))
+
+    def forget_all(self) -> None:
+        self._redis.flushall(asynchronous=False)
