@@ -111,6 +111,7 @@ class Agent:
         stack.callback(arena.retire)
         toucher = start_touching(arena, mailbox)
         stack.callback(toucher.stop)
+        gc.disable()  # a million adopted blocks are no cycles, and looking for them costs seconds
         opened = await in_daemon_thread(lambda: open_disk(config), "onggi-recover")
         if opened is not None:
             stack.callback(opened.folder.release)
@@ -135,6 +136,7 @@ class Agent:
         )
         await self._start_reporting(shell, stack)
         gc.freeze()  # what was made so far lives as long as the process: never walk it again
+        gc.enable()
 
     async def _start_reporting(self, shell: Shell, stack: AsyncExitStack) -> None:
         config = self._config

@@ -2,8 +2,8 @@
 
 A plain asyncio Protocol and not streams: a lookup is answered inside buffer_updated, without a task
 switch, and read into one buffer that all connections share, since asyncio's own way allocates
-256 KiB for each read. What a client can make the agent hold is bounded: its frame (wire limits), its tickets
-(engine), its unsent replies and its number of connections (here).
+256 KiB for each read. What a client can make the agent hold is bounded: its frame (wire limits),
+its tickets (engine), its unsent replies and its number of connections (here).
 """
 
 import asyncio

@@ -91,15 +91,15 @@ class AgentProcess:
             self._arrived.put(read)
 
     def wait_for(self, name: str) -> dict[str, Any]:
-        """The next event of that name."""
+        """The first event of that name, said already or still to come."""
         give_up_s = time.monotonic() + WAIT_S
         while True:
+            if found := self.said(name):
+                return found[0]
             try:
-                line = self._arrived.get(timeout=max(0.0, give_up_s - time.monotonic()))
+                self._arrived.get(timeout=max(0.0, give_up_s - time.monotonic()))
             except queue.Empty:
                 raise AssertionError(f"no {name} within {WAIT_S} s; got {self.lines}") from None
-            if line["event"] == name:
-                return line
 
     def said(self, name: str) -> list[dict[str, Any]]:
         return [line for line in self.lines if line["event"] == name]

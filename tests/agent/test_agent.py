@@ -50,8 +50,7 @@ def disk_flags(tmp_path: Path) -> tuple[str, ...]:
 def ready(agent: AgentProcess) -> BareClient:
     """A client of an agent whose whole arena is touched."""
     agent.wait_for("arena_ready")
-    if not agent.said("listening"):
-        agent.wait_for("listening")
+    agent.wait_for("listening")
     client = BareClient(agent)
     until("the arena to be offered", lambda: client.stats()["arena_ready_bytes"] == 16 * MIB)
     return client
@@ -203,7 +202,7 @@ def test_sigterm_is_obeyed_at_every_stage_of_the_start(
     until("the interpreter to be our program", lambda: _runs_our_code(at_once))
     assert at_once.end() == 0
     for stage in ("disk_ready", "listening", "http_listening", "arena_ready"):
-        agent = AgentProcess(memory_folder, "--memory", "2GiB", *disk_flags)
+        agent = AgentProcess(memory_folder, "--memory", "256MiB", *disk_flags)
         agent.wait_for(stage)
         assert agent.end() == 0, agent.lines
         assert list(memory_folder.iterdir()) == []

@@ -144,10 +144,10 @@ class Journal:
         The sealing record goes, as does every record of a space without a block.
         """
         found = replay(os.pread(self._fd, self.file_bytes, 0), tier_bytes=self._tier_bytes)
-        used = {int.from_bytes(body[:4], "little") for body in found.live}
+        used = {put.space for put in found.live}
         parts = [header_record(self.tier_uuid, self.segment_bytes)]
         parts += [space_record(n, spec) for n, spec in found.spaces.items() if n in used]
-        parts += [pack_record(Kind.PUT, body) for body in found.live]
+        parts += [pack_record(Kind.PUT, PUT_BODY.pack(*put)) for put in found.live]
         fresh = self._path.with_suffix(".new")
         fd = os.open(fresh, _FLAGS | os.O_CREAT | os.O_TRUNC, 0o660)
         try:

@@ -15,7 +15,6 @@ from onggi_core.wire.requests import SpaceSpec
 from onggi_sidecar.disk.budget import DiskPlan, nominal_segment_bytes, plan_disk
 from onggi_sidecar.disk.device import Device
 from onggi_sidecar.disk.journal import JOURNAL_NAME, Journal
-from onggi_sidecar.disk.record import PUT_BODY
 from onggi_sidecar.disk.replay import Replayed, UnreadableJournal, read_journal
 from onggi_sidecar.disk.segment import DamagedSegment, open_segment, segment_number
 
@@ -119,16 +118,18 @@ def _open_segments(
 
 def _adopt(found: Replayed, devices: dict[int, Device], report: RecoveryReport) -> list[Adopted]:
     """The live records as the engine takes them; the raw ones are let go of on the way."""
-    by_space: dict[SpaceSpec, list[AdoptedBlock]] = {}
-    spec_of: dict[bytes, SpaceSpec] = {}
-    for body in found.live:
-        space, _, place, key, parent, checksum, _, _ = PUT_BODY.unpack(body)
-        spec = found.spaces[space]
-        alone = spec_of.setdefault(spec.fingerprint, spec) == spec
-        if alone and place // found.segment_bytes in devices:
-            block = AdoptedBlock(key, parent, place, checksum)
-            by_space.setdefault(spec, []).append(block)
-    fullest = sorted(by_space.items(), key=lambda item: len(item[1]), reverse=True)
+    blocks_of: dict[int, list[AdoptedBlock]] = {number: [] for number in found.spaces}
+    segment_bytes = found.segment_bytes
+    for put in found.live:
+        if put.place // segment_bytes in devices:
+            block = AdoptedBlock(put.key, put.parent, put.place, put.checksum)
+            blocks_of[put.space].append(block)
+    by_space: dict[bytes, tuple[SpaceSpec, list[AdoptedBlock]]] = {}
+    for number, blocks in blocks_of.items():
+        spec = found.spaces[number]
+        if len(blocks) > len(by_space.get(spec.fingerprint, (spec, ()))[1]):
+            by_space[spec.fingerprint] = spec, blocks
+    fullest = sorted(by_space.values(), key=lambda item: len(item[1]), reverse=True)
     adopted = [Adopted(spec, tuple(blocks)) for spec, blocks in fullest[:SPACES_ADOPTED_MAX]]
     report.adopted_blocks = sum(len(event.blocks) for event in adopted)
     report.lost_blocks = len(found.live) - report.adopted_blocks
