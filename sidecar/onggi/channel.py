@@ -25,7 +25,9 @@ IN_FLIGHT_MAX: Final = 4096
 """Calls awaiting a reply, given-up ones included. An agent that owes more has stopped answering;
 with the largest payload they would hold 8 GiB, in practice 2 KiB each: 8 MiB."""
 
-_READ_BYTES: Final = 256 * 1024
+_READ_BYTES: Final = 64 * 1024
+"""Read at once, into a buffer of the channel's own: recv() of a new object of 256 KiB took 17 us of
+a 60 us round trip, in mapping and unmapping it."""
 
 
 class ChannelClosed(Exception):
@@ -60,6 +62,7 @@ class Channel:
         self._leading = False
         self._followers = 0
         self._cutter = Cutter()
+        self._buffer = memoryview(bytearray(_READ_BYTES))
         self._calls: dict[int, Call] = {}
         self._next_id = 1
         self._closed_because = ""
@@ -190,15 +193,15 @@ class Channel:
 
     def _read(self) -> None:
         try:
-            data = self._sock.recv(_READ_BYTES)
+            size = self._sock.recv_into(self._buffer)
         except BlockingIOError:
             return
         except OSError as error:
             self._fail(f"reading failed: {error.strerror or error}", error)
-        if not data:
+        if not size:
             self._fail("the agent closed the connection", None)
         try:
-            frames = self._cutter.feed(data)
+            frames = self._cutter.feed(bytes(self._buffer[:size]))
         except WireError as error:
             self._fail(error.sentence, error)
         for one in frames:

@@ -21,8 +21,8 @@ from onggi_sidecar.install_client import install_client
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
 
 BLOCK = 32
-PAGE = 65_536
-"""4 layers, 2 heads of 64, keys and values, bfloat16, 32 tokens."""
+PAGE = 131_072
+"""4 layers, 2 heads of 64, keys and values, float32, 32 tokens."""
 MANY = 600
 """Blocks of the engine: room for all prompts of a life."""
 FEW = 66

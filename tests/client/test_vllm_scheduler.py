@@ -166,6 +166,22 @@ def test_a_failed_block_is_not_promised_again_for_a_while(agent: Any, make_sides
     assert ask(sides, request(60, "later"), 0) == (48, False)
 
 
+def test_a_failed_block_that_was_saved_anew_is_promised_at_once(
+    agent: Any, make_sides: Any
+) -> None:
+    store(agent, TOKENS[:64], [0, 1, 2, 3])
+    sides, one = make_sides(agent), request(60)
+    ask(sides, one, 0)
+    sides.scheduler.admitted(one, [5, 6, 7, 8], 48)
+    (job,) = sides.scheduler.plan(step_output({}, {})).loads
+    sides.scheduler.reported(Report(loaded={job.number: (1, 1)}), [])
+    one.num_computed_tokens = 16
+    (save,) = sides.scheduler.plan(step_output({"r": 44}, {"r": [5, 6, 7, 8]})).saves
+    assert save.block_ids == (6, 7)
+    sides.scheduler.reported(Report(saves_over={save.number: 1}), [])
+    assert ask(sides, request(60, "again"), 0) == (48, False)
+
+
 def test_with_two_ranks_the_pin_goes_when_both_have_spoken(agent: Any, make_sides: Any) -> None:
     store(agent, TOKENS[:64], [0, 1, 2, 3])
     sides = make_sides(agent)

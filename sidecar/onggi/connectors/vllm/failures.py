@@ -6,7 +6,7 @@ again, for ever; so a failed block is not offered until its entry is too old.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 REMEMBERED_S: Final = 10.0
@@ -28,6 +28,12 @@ class Failures:
         if len(self._until_s) >= FAILURES_MAX:
             self._until_s.clear()
         self._until_s[key] = now_s + REMEMBERED_S
+
+    def forget(self, keys: Iterable[bytes]) -> None:
+        """These blocks were saved anew: what is there now is not what failed."""
+        if self._until_s:
+            for key in keys:
+                self._until_s.pop(key, None)
 
     def first(self, keys: Sequence[bytes], now_s: float) -> int:
         """How many of `keys` come before the first failed one; all of them if none failed."""

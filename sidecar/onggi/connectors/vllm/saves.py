@@ -6,17 +6,21 @@ from collections.abc import Mapping
 from typing import Any
 
 from onggi.client import Client
+from onggi.connectors.vllm.failures import Failures
 from onggi.connectors.vllm.metadata import Report, SaveJob, StepPlan
 from onggi.connectors.vllm.tracked import Tracked
 from onggi_core.identity import ROOT
 
 
 class Saves:
-    def __init__(self, block_tokens: int, ranks: int) -> None:
+    def __init__(self, block_tokens: int, ranks: int, failures: Failures) -> None:
+        self._failures = failures
         self._block_tokens = block_tokens
         self._ranks = ranks
         self._owner: dict[int, str] = {}
         """Job -> its request; a job that nobody waits for any more is not in it."""
+        self._keys: dict[int, tuple[bytes, ...]] = {}
+        """Of the same jobs."""
         self._ranks_over: dict[int, int] = {}
         self._fenced: set[int] = set()
         self._delayed: set[str] = set()
@@ -59,7 +63,9 @@ class Saves:
         number, self._next = self._next, self._next + 1
         parent = keys[first - 1] if first else ROOT
         blocks = tuple(table[0][first:full])
-        plan.saves.append(SaveJob(number, request_id, parent, tuple(keys[first:full]), blocks))
+        mine = tuple(keys[first:full])
+        plan.saves.append(SaveJob(number, request_id, parent, mine, blocks))
+        self._keys[number] = mine
         one.saved = full
         one.saves[number] = first
         self._owner[number] = request_id
@@ -88,6 +94,7 @@ class Saves:
             if number in self._owner:
                 self._ranks_over[number] = self._ranks_over.get(number, 0) + ranks
                 if self._ranks_over[number] >= self._ranks:
+                    self._failures.forget(self._keys[number])
                     self._over(number, tracked)
         for number in report.saves_dropped:
             one = tracked.get(self._owner.get(number, ""))
@@ -97,6 +104,7 @@ class Saves:
 
     def _over(self, number: int, tracked: Mapping[str, Tracked]) -> None:
         self._ranks_over.pop(number, None)
+        self._keys.pop(number, None)
         one = tracked.get(self._owner.pop(number, ""))
         if one is not None:
             one.saves.pop(number, None)
@@ -104,5 +112,6 @@ class Saves:
     def _disown(self, one: Tracked) -> None:
         for number in one.saves:
             self._owner.pop(number, None)
+            self._keys.pop(number, None)
             self._ranks_over.pop(number, None)
         one.saves = {}

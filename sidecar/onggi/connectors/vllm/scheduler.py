@@ -57,7 +57,7 @@ class Scheduler:
         self._failures = Failures()
         self._tracked: dict[str, Tracked] = {}
         self._loads = Loads(client, block_tokens, ranks, self._failures, faults, tally, clock)
-        self._saves = Saves(block_tokens, ranks)
+        self._saves = Saves(block_tokens, ranks, self._failures)
         self._life = ""
 
     # ---- what is there
