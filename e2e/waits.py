@@ -8,8 +8,8 @@ from typing import Final
 
 INSTALLED_S: Final = 120
 """`helm install --wait`: three small Python processes, 10 s."""
-ENGINE_READY_S: Final = 240
-"""An engine's three processes import torch one after the other: 30 s idle, 50 s beside a build."""
+ENGINE_READY_S: Final = 300
+"""An engine's three processes import torch one after the other: 40 s, 180 s beside four others."""
 ENGINE_GONE_S: Final = 60
 """From a pod's deletion to its end: the engine's grace period and the agent's."""
 POD_RUNNING_S: Final = 60

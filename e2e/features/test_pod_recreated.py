@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from rig.engine import BLOCK_TOKENS, HITS, Engine, prompt, reusable_tokens
+from rig.engine import BLOCK_TOKENS, Engine, prompt, reusable_tokens
 from rig.figures import agent_figures
 from rig.kubectl import Kubectl, until
 from rig.pool import Pool
 from rig.workloads import NODE, disk_folder, engine_deployment, example
-from waits import ENGINE_GONE_S, ON_DISK_S, POD_RUNNING_S
+from waits import ON_DISK_S, POD_RUNNING_S
 
 TOKENS = 1500
 """The last block is not full, and is not kept."""
 BLOCKS = TOKENS // BLOCK_TOKENS
+SEEDS = (21, 22, 23)
+"""One is enough; on a machine whose disk is busy its load may come later than an engine waits."""
 WRITTEN = 'onggi_moved_bytes_total{direction="in",tier="disk"}'
 STORED = 'onggi_moved_bytes_total{direction="in",tier="host"}'
 DISK_HITS = 'onggi_hit_blocks_total{tier="disk"}'
@@ -31,9 +33,9 @@ def test_a_new_pod_on_the_node_starts_warm(kubectl: Kubectl, engine: Engine) -> 
     assert first["spec"]["nodeName"] == NODE
 
     engine.ask(prompt(seed=20, tokens=TOKENS))
-    asked = prompt(seed=21, tokens=TOKENS)
-    cold = engine.ask(asked)
-    assert cold.cached_tokens == 0
+    prompts = [prompt(seed=seed, tokens=TOKENS) for seed in SEEDS]
+    cold = [engine.ask(asked) for asked in prompts]
+    assert [answer.cached_tokens for answer in cold] == [0] * len(SEEDS)
     until("every block on disk", lambda: _written(kubectl, engine), ON_DISK_S)
 
     engine.delete_pod()
@@ -41,21 +43,20 @@ def test_a_new_pod_on_the_node_starts_warm(kubectl: Kubectl, engine: Engine) -> 
     assert second["metadata"]["uid"] != first["metadata"]["uid"]
     assert second["spec"]["nodeName"] == NODE
 
-    engine.ask(prompt(seed=22, tokens=TOKENS))
+    engine.ask(prompt(seed=29, tokens=TOKENS))
     assert agent_figures(kubectl, second).get(DISK_HITS, 0) == 0
-    warm = engine.ask(asked)
+    for before, asked in zip(cold, prompts, strict=True):
+        warm = engine.ask(asked)
+        assert warm.tokens == before.tokens  # a load that comes too late is computed instead
+        blocks = int(agent_figures(kubectl, second).get(DISK_HITS, 0))
+        if blocks:
+            break
+    assert blocks == BLOCKS
     assert warm.cached_tokens == reusable_tokens(TOKENS) == BLOCKS * BLOCK_TOKENS
-    assert engine.figures()[HITS] == BLOCKS * BLOCK_TOKENS
-    assert warm.tokens == cold.tokens
-    assert warm.first_token_s < cold.first_token_s
-    print(f"first token: {cold.first_token_s:.3f} s cold, {warm.first_token_s:.3f} s from disk")
-    until(
-        "disk hits",
-        lambda: agent_figures(kubectl, second).get(DISK_HITS, 0) == BLOCKS,
-        ENGINE_GONE_S,
-    )
+    assert warm.first_token_s < before.first_token_s
+    print(f"first token: {before.first_token_s:.3f} s cold, {warm.first_token_s:.3f} s from disk")
     status = pool.until("disk hits", lambda s: s.get("hits", {}).get("diskBlocks", 0) > 0)
-    assert status["hits"]["diskBlocks"] == BLOCKS
+    assert status["hits"] == {"hostBlocks": 0, "diskBlocks": BLOCKS}
     assert status["tokensSaved"] == BLOCKS * BLOCK_TOKENS
 
 
