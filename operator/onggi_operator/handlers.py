@@ -28,7 +28,10 @@ EXIT_S: Final = 5.0
 RETRIES_S: Final = (1, 2, 5, 10, 30)
 
 
-def registry_for(access: ApiAccess, world: World) -> kopf.OperatorRegistry:
+Handlers = kopf.OperatorRegistry
+
+
+def registry_for(access: ApiAccess, world: World) -> Handlers:
     """The handlers, bound to what they change."""
     registry = kopf.OperatorRegistry()
 
@@ -75,16 +78,8 @@ def set_limits(settings: kopf.OperatorSettings) -> None:
     settings.background.instant_exit_timeout = 1.0
 
 
-async def follow_pools(
-    registry: kopf.OperatorRegistry, stop: asyncio.Event, ready: asyncio.Event
-) -> None:
+async def follow_pools(registry: Handlers, stop: asyncio.Event) -> None:
     """Run kopf until `stop` is set. kopf takes over the signals that end a process, so its end is
     passed on."""
-    await kopf.operator(
-        registry=registry,
-        clusterwide=True,
-        standalone=True,
-        stop_flag=stop,
-        ready_flag=ready,
-    )
+    await kopf.operator(registry=registry, clusterwide=True, standalone=True, stop_flag=stop)
     stop.set()

@@ -7,7 +7,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from onggi_operator.observe.world import PoolSnapshot
-from onggi_operator.plan.conditions import census
+from onggi_operator.plan.conditions import beats_of, census
 
 LABELS = ("namespace", "pool")
 
@@ -43,7 +43,7 @@ class PoolMetrics(Collector):
             seen = census(pool, now_s=self._clock())
             for state in ("matched", "injected", "ready", "skipped", "missed"):
                 pods.add_metric((*key, state), len(getattr(seen, state)))
-            beats = [pool.heard[pod.uid].beat for pod in seen.ready]
+            beats = beats_of(pool, seen)
             for family, sizes in (
                 (capacity, [beat.capacity for beat in beats]),
                 (used, [beat.used for beat in beats]),

@@ -9,6 +9,7 @@ VERSION: Final = "v1alpha1"
 PLURAL: Final = "kvcachepools"
 KIND: Final = "KVCachePool"
 PREFIX: Final = f"{GROUP}/"
+POOLS_PATH: Final = f"/apis/{GROUP}/{VERSION}/{PLURAL}"
 
 POOL: Final = f"{PREFIX}pool"
 INJECT: Final = f"{PREFIX}inject"

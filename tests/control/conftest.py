@@ -1,17 +1,23 @@
 """What the suites of the control plane share: an API server with the chart's objects in it, and
 webhook and controller as real processes under their own service accounts."""
 
+import asyncio
 import contextlib
 import importlib.util
 import os
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+
+# Else the first asynchronous test makes a loop of its own to save and restore, which nobody closes
+# (asyncio.get_event_loop() makes one only while none was ever set).
+asyncio.set_event_loop(None)
 
 TESTS = Path(__file__).resolve().parents[1]
 ROOT = TESTS.parent
@@ -200,6 +206,15 @@ class Part:
             installed.expose_webhook()
         url = f"http://127.0.0.1:{self.health_port}/readyz"
         apiserver_module.wait_ready(url, self.process, self.log)
+
+    def histogram(self, name: str, *, above_s: float) -> tuple[int, int]:
+        """From the metrics: how many took longer, and how many there were."""
+        url = f"http://127.0.0.1:{self.health_port}/metrics"
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            lines = answer.read().decode().splitlines()
+        values = dict(line.rsplit(" ", 1) for line in lines if line.startswith(name))
+        count = int(float(values[f"{name}_count"]))
+        return count - int(float(values[f'{name}_bucket{{le="{above_s}"}}'])), count
 
     def stop(self) -> int:
         """Ends it as a kubelet would, and says how it ended."""

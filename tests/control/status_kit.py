@@ -64,6 +64,6 @@ def body(**changes: Any) -> dict[str, Any]:
 
 
 def world(*pods: PodView, pool: dict[str, Any] | None = None) -> World:
-    found = World({(one.namespace, one.name): one for one in pods}, started=STARTED)
+    found = World({(one.namespace, one.name): one for one in pods}, started=STARTED, started_s=0.0)
     found.see_pool(pool or body())
     return found

@@ -86,6 +86,18 @@ def test_an_agent_is_ready_while_it_reports(
     assert conditions(status_of(world))["Ready"] == ready
 
 
+def test_an_operator_that_starts_anew_believes_the_last_one_until_it_has_listened(
+    kit: Any,
+) -> None:
+    world = kit.world(kit.pod("one"))
+    world.hear(kit.beat(), now_s=99)
+    written = status_of(world)
+    again = kit.World({("team-a", "one"): kit.pod("one")}, started=kit.AFTER, started_s=200.0)
+    again.see_pool(kit.body(status=written))
+    assert conditions(status_of(again, now_s=230))["Ready"] == ("True", "AllReady")
+    assert conditions(status_of(again, now_s=231))["Ready"] == ("False", "AgentsSilent")
+
+
 def test_two_kinds_of_engine_are_told_and_two_ranks_of_one_are_not(kit: Any) -> None:
     world = kit.world(kit.pod("one"), kit.pod("two"))
     ranks = ("ab" * 16, "cd" * 16)

@@ -55,6 +55,9 @@ class PoolSnapshot:
     agents: Mapping[str, Counted]
     fresh_s: float
     """An agent that has not reported for longer is silent."""
+    started_s: float
+    """When this operator began. Until it has listened for `fresh_s`, an agent that the last one
+    knew is believed to be well: a restart here is no outage there."""
 
 
 @dataclass(slots=True)
@@ -68,12 +71,18 @@ class _PoolRecord:
 
 
 class World:
-    """`started` is when this operator began, in the API's own notation; `interval_s` how often
-    agents report while they are few."""
+    """`started` and `started_s` are when this operator began, in the API's notation and on the
+    monotonic clock; `interval_s` is how often agents report while they are few."""
 
     def __init__(
-        self, pods: Mapping[Key, PodView], *, started: str, interval_s: float = 5.0
+        self,
+        pods: Mapping[Key, PodView],
+        *,
+        started: str,
+        started_s: float,
+        interval_s: float = 5.0,
     ) -> None:
+        self._started_s = started_s
         self._interval_s = interval_s
         self._pods = pods
         self._started = started
@@ -160,6 +169,7 @@ class World:
             heard=dict(record.heard),
             totals=record.ledger.totals,
             agents=dict(record.ledger.agents),
+            started_s=self._started_s,
             fresh_s=max(FRESH_S_MIN, FRESH_REPORTS * self.report_interval_s()),
         )
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
+from onggi_core.heartbeat import Heartbeat
 from onggi_operator.observe.pods import PodView
 from onggi_operator.observe.world import PoolSnapshot
 from onggi_operator.pool import PoolUnreadable
@@ -105,7 +106,14 @@ def census(world: PoolSnapshot, *, now_s: float) -> Census:
 
 def _is_fresh(world: PoolSnapshot, pod: PodView, now_s: float) -> bool:
     heard = world.heard.get(pod.uid)
-    return heard is not None and now_s - heard.at_s <= world.fresh_s
+    if heard is None:
+        return pod.uid in world.agents and now_s - world.started_s <= world.fresh_s
+    return now_s - heard.at_s <= world.fresh_s
+
+
+def beats_of(world: PoolSnapshot, pods: Census) -> list[Heartbeat]:
+    """The last reports of the ready pods that have reported to this operator."""
+    return [world.heard[pod.uid].beat for pod in pods.ready if pod.uid in world.heard]
 
 
 def findings(world: PoolSnapshot, pods: Census) -> Mapping[Type, Finding]:
@@ -165,11 +173,8 @@ def _ready(_: PoolSnapshot, pods: Census) -> Finding:
 
 
 def _uniform(world: PoolSnapshot, pods: Census) -> Finding:
-    kinds = {
-        frozenset(world.heard[pod.uid].beat.fingerprints)
-        for pod in pods.ready
-        if world.heard[pod.uid].beat.fingerprints
-    }
+    beats = beats_of(world, pods)
+    kinds = {frozenset(beat.fingerprints) for beat in beats if beat.fingerprints}
     if not kinds:
         return Finding(
             Status.UNKNOWN, Reason.NO_FINGERPRINTS, "No engine is attached to an agent yet."

@@ -13,6 +13,7 @@ from onggi_operator.plan.conditions import (
     Reason,
     Status,
     Type,
+    beats_of,
     census,
     findings,
     written,
@@ -59,7 +60,7 @@ def _skipped(pod: PodView) -> dict[str, str]:
 
 
 def _bytes(world: PoolSnapshot, pods: Census) -> tuple[dict[str, int], dict[str, int]]:
-    beats = [world.heard[pod.uid].beat for pod in pods.ready]
+    beats = beats_of(world, pods)
     return (
         {
             "hostBytes": sum(beat.capacity.host_bytes for beat in beats),

@@ -9,7 +9,7 @@ from onggi_operator.inject.limits import ContainerLimits, read_limits
 from onggi_operator.inject.outcome import Skipped, SkipReason
 from onggi_operator.kube.client import ApiClient, ApiError, NotFound, Unreachable
 from onggi_operator.kube.reflector import Reflector
-from onggi_operator.names import GROUP, PLURAL, VERSION
+from onggi_operator.names import GROUP, PLURAL, POOLS_PATH, VERSION
 from onggi_operator.pool import Pool, PoolUnreadable, read_pool
 
 LOOK_TIMEOUT_S: Final = 1.0
@@ -19,7 +19,6 @@ LOOKS_MAX: Final = 16
 """At once. Pods that name a pool that does not exist, a thousand at a time, must not turn into a
 thousand requests; those beyond are told that the pool is unknown."""
 
-POOLS_PATH: Final = f"/apis/{GROUP}/{VERSION}/{PLURAL}"
 LIMIT_RANGES_PATH: Final = "/api/v1/limitranges"
 
 PoolView = Pool | PoolUnreadable

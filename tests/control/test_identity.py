@@ -1,0 +1,122 @@
+"""Which pod a token belongs to, and how often the API server is asked."""
+
+from typing import Any
+
+import pytest
+
+from onggi_operator.heartbeat import identity
+from onggi_operator.heartbeat.identity import Caller, Identities, caller_of
+
+CALLER = Caller("team-a", "one", "uid-1")
+
+
+def review(**changes: Any) -> dict[str, Any]:
+    return {
+        "authenticated": True,
+        "audiences": ["onggi"],
+        "user": {
+            "username": "system:serviceaccount:team-a:default",
+            "extra": {
+                "authentication.kubernetes.io/pod-name": ["one"],
+                "authentication.kubernetes.io/pod-uid": ["uid-1"],
+            },
+        },
+        **changes,
+    }
+
+
+class ReviewApi:
+    """Answers reviews and counts them."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.status: dict[str, Any] = review()
+
+    async def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        assert path == "/apis/authentication.k8s.io/v1/tokenreviews"
+        assert body["spec"]["audiences"] == ["onggi"]
+        self.asked += 1
+        return {"status": self.status}
+
+
+class Clock:
+    """A clock that tests move."""
+
+    now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def api() -> ReviewApi:
+    return ReviewApi()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def identities(api: ReviewApi, clock: Clock) -> Identities:
+    return Identities(api, clock)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"authenticated": False},
+        {"audiences": ["else"]},
+        {"audiences": None},
+        {"user": {"username": "admin"}},
+        {"user": {"username": "system:serviceaccount:team-a:default", "extra": {}}},
+    ],
+)
+def test_only_a_pods_token_for_us_names_a_caller(changes: dict[str, Any]) -> None:
+    assert caller_of(review()) == CALLER
+    assert caller_of(review(**changes)) is None
+
+
+async def test_a_known_token_is_not_reviewed_again_for_a_while(
+    identities: Identities, api: ReviewApi, clock: Clock
+) -> None:
+    for _ in range(100):
+        assert await identities.caller("token") == CALLER
+    assert api.asked == 1
+    clock.now_s = identity.KNOWN_FOR_S
+    assert await identities.caller("token") == CALLER
+    assert api.asked == 2
+
+
+async def test_a_bad_token_stays_bad_for_a_shorter_while(
+    identities: Identities, api: ReviewApi, clock: Clock
+) -> None:
+    api.status = review(authenticated=False)
+    assert await identities.caller("token") is None
+    assert await identities.caller("token") is None
+    assert api.asked == 1
+    api.status = review()
+    clock.now_s = identity.REFUSED_FOR_S
+    assert await identities.caller("token") == CALLER
+
+
+async def test_what_cannot_be_a_token_is_not_reviewed(
+    identities: Identities, api: ReviewApi
+) -> None:
+    assert await identities.caller("") is None
+    assert await identities.caller("x" * (identity.TOKEN_CHARS_MAX + 1)) is None
+    assert api.asked == 0
+
+
+async def test_as_many_are_remembered_as_there_may_be_agents(
+    identities: Identities, api: ReviewApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(identity, "REMEMBERED_MAX", 2)
+    for token in ("a", "b", "a", "c"):
+        await identities.caller(token)
+    assert api.asked == 3
+    await identities.caller("a")
+    assert api.asked == 3
+    await identities.caller("b")
+    assert api.asked == 4

@@ -1,0 +1,62 @@
+"""A wrong setting stops the start with its name, its value and what would be right."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from onggi_operator.settings import SettingsError, read_controller_settings, read_webhook_settings
+
+ROOT = Path(__file__).resolve().parents[2]
+COMMON = {
+    "ONGGI_RELEASE_NAMESPACE": "onggi-system",
+    "ONGGI_TLS_SECRET": "onggi-tls",
+    "ONGGI_WEBHOOK_SERVICE": "onggi-webhook",
+    "ONGGI_OPERATOR_SERVICE": "onggi-operator",
+}
+
+
+def test_defaults_stand_where_nothing_is_said() -> None:
+    settings = read_controller_settings(COMMON)
+    assert (settings.https_port, settings.health_port) == (8443, 8080)
+    assert (settings.status_interval_s, settings.heartbeat_interval_s) == (30, 5)
+
+
+def test_every_wrong_variable_is_named_with_its_value() -> None:
+    env = {
+        **COMMON,
+        "ONGGI_AGENT_IMAGE": "x",
+        "ONGGI_HTTPS_PORT": "tcp://10.0.0.1:8443",
+        "ONGGI_LOG_LEVEL": "loud",
+    }
+    with pytest.raises(SettingsError) as refused:
+        read_webhook_settings(env)
+    text = str(refused.value)
+    assert "ONGGI_HTTPS_PORT: " in text
+    assert "(is 'tcp://10.0.0.1:8443')" in text
+    assert "ONGGI_LOG_LEVEL: Input should be 'debug', 'info', 'warning' or 'error'" in text
+    assert "ONGGI_WEBHOOK_CONFIGURATION: Field required" in text
+
+
+@pytest.mark.parametrize(
+    ("env", "told"),
+    [
+        ({}, "ONGGI_RELEASE_NAMESPACE: Field required"),
+        (COMMON, "not in a pod (no KUBERNETES_SERVICE_HOST); set ONGGI_API_SERVER"),
+    ],
+)
+def test_a_start_that_cannot_be_says_why_and_ends_as_a_configuration_fault(
+    env: dict[str, str], told: str
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "onggi_operator", "controller"],
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": f"{ROOT}/operator:{ROOT}/sidecar", **env},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 78
+    assert told in done.stderr
+    assert "Traceback" not in done.stderr
