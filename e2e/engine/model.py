@@ -1,8 +1,8 @@
 """Writes a small language model with random weights, and a tokenizer, to a folder.
 
-Usage: model.py FOLDER. Run with the engine's own Python. The same seed gives the same bytes, so a
-model that was made before is kept. Large enough that a prompt of 1,500 tokens takes a visible
-time on two cores, small enough that it is loaded in a moment.
+Usage: model.py FOLDER. Run with the engine's own Python; the same seed gives the same bytes. Large
+enough that a prompt of 1,500 tokens takes a visible time on two cores, small enough that it is
+loaded in a moment.
 """
 
 from __future__ import annotations
@@ -26,8 +26,6 @@ SPREAD = 0.05
 
 
 def main(folder: Path) -> None:
-    if (folder / "complete").exists():
-        return
     folder.mkdir(parents=True, exist_ok=True)
     vocabulary = {f"w{n}": n for n in range(WORDS - 2)} | {"<s>": WORDS - 2, "</s>": WORDS - 1}
     words = Tokenizer(models.WordLevel(vocabulary, unk_token="w0"))
@@ -53,7 +51,6 @@ def main(folder: Path) -> None:
     LlamaForCausalLM(config).to(torch.float32).save_pretrained(folder)
     for file in folder.iterdir():
         file.chmod(0o644)  # a pod reads them as another user
-    (folder / "complete").touch()
 
 
 if __name__ == "__main__":

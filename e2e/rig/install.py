@@ -46,15 +46,6 @@ def install(kubectl: Kubectl) -> None:
     )  # fmt: skip
 
 
-def restart(kubectl: Kubectl) -> None:
-    """Run the images that were loaded last under the same tag, on a cluster that was kept."""
-    here = kubectl.elsewhere(NAMESPACE)
-    for deployment in ("onggi-webhook", "onggi-operator"):
-        here("rollout", "restart", f"deployment/{deployment}")
-    for deployment in ("onggi-webhook", "onggi-operator"):
-        here.rolled_out(f"deployment/{deployment}", INSTALLED_S)
-
-
 def uninstall(kubectl: Kubectl) -> None:
     helm(
         kubectl, "uninstall", RELEASE, f"--namespace={NAMESPACE}", "--ignore-not-found",
