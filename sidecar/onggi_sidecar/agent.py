@@ -11,6 +11,7 @@ import random
 import signal
 import sys
 import time
+from collections import deque
 from contextlib import AsyncExitStack
 from typing import Any, Final
 
@@ -140,7 +141,10 @@ class Agent:
 
     async def _start_reporting(self, shell: Shell, stack: AsyncExitStack) -> None:
         config = self._config
-        metrics = Metrics(self._figures, self._tally)
+        timings = (
+            self._disk.counts.seconds if self._disk is not None else deque[tuple[str, float]]()
+        )
+        metrics = Metrics(self._figures, self._tally, timings)
         stack.callback(metrics.close)
         http = HttpServer(metrics, self._unready)
         stack.push_async_callback(http.close)

@@ -1,9 +1,10 @@
-"""Metrics through the OpenTelemetry SDK, in Prometheus' format. Names in docs/reference/metrics.md.
+"""Metrics through the OpenTelemetry SDK, in Prometheus' format. Explained in docs/agent.md.
 
 The engine already counts everything, so nearly every instrument is observed, not recorded: a
 scrape reads one snapshot. No label holds a pod, a key or anything a client sends.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
@@ -24,6 +25,9 @@ _BUCKETS_S: Final = (
     0.00001, 0.00002, 0.00004, 0.00008, 0.00016, 0.00032, 0.001, 0.004, 0.016, 0.064, 0.25, 1.0,
 )  # fmt: skip
 """Around the 80 us that a lookup of 128 blocks may take, up to what a wait for disk takes."""
+
+_DISK_BUCKETS_S: Final = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
+"""From a small page on a fast NVMe to a disk that hangs."""
 
 _OP_NAMES: Final = {int(op): op.name.lower() for op in Op}
 
@@ -92,9 +96,12 @@ _GAUGES: Final[tuple[tuple[str, str, _Parts], ...]] = (
 class Metrics:
     """One registry for one agent. `render` is for the loop: it reads the engine's state."""
 
-    def __init__(self, snapshot: Snapshot, tally: Tally) -> None:
+    def __init__(
+        self, snapshot: Snapshot, tally: Tally, disk_seconds: deque[tuple[str, float]]
+    ) -> None:
         self._snapshot = snapshot
         self._tally = tally
+        self._disk_timings = disk_seconds
         self._figures: Figures = {}
         self._registry = CollectorRegistry()
         reader = PrometheusMetricReader(
@@ -122,12 +129,21 @@ class Metrics:
             explicit_bucket_boundaries_advisory=list(_BUCKETS_S),
         )
 
+        self._disk_seconds = meter.create_histogram(
+            "onggi_disk_job_seconds",
+            description="Time a disk job ran, waiting not included",
+            explicit_bucket_boundaries_advisory=list(_DISK_BUCKETS_S),
+        )
+
     def render(self) -> bytes:
         """The page a scrape reads."""
         self._figures = self._snapshot()
         while self._tally.samples:
             op, seconds = self._tally.samples.popleft()
             self._seconds.record(seconds, {"op": _OP_NAMES.get(op, "unknown")})
+        while self._disk_timings:
+            direction, seconds = self._disk_timings.popleft()
+            self._disk_seconds.record(seconds, {"direction": direction})
         return generate_latest(self._registry)
 
     def close(self) -> None:
