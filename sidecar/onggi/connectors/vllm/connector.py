@@ -58,6 +58,10 @@ class OnggiConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
     their memory manager, and Onggi stands back.
     """
 
+    supports_sleep_mode = False
+    """Asked by vLLM 0.33 and later: a sleep that gives the KV tensors back would leave our
+    addresses pointing nowhere."""
+
     def __init__(self, vllm_config: Any, role: KVConnectorRole, kv_cache_config: Any) -> None:
         super().__init__(vllm_config, role, kv_cache_config)
         side = "scheduler" if role == KVConnectorRole.SCHEDULER else "worker"

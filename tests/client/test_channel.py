@@ -1,0 +1,211 @@
+"""One connection: replies in any order, late, unasked, cut or absurd."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from onggi import channel as channel_module
+from onggi.channel import Channel, ChannelClosed
+from onggi_core.wire.cut import Cutter
+from onggi_core.wire.frame import PAYLOAD_MAX_BYTES, frame
+
+OP = 2
+SOON = 2.0
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[Channel, socket.socket]]:
+    ours, theirs = socket.socketpair()
+    theirs.settimeout(SOON)
+    channel = Channel(ours)
+    yield channel, theirs
+    channel.close("the test is over")
+    theirs.close()
+
+
+def soon() -> float:
+    return time.monotonic() + SOON
+
+
+def test_replies_find_their_calls_in_any_order(ends: tuple[Channel, socket.socket]) -> None:
+    channel, theirs = ends
+    calls = [channel.start(OP, bytes([n]), soon()) for n in range(5)]
+    asked = Cutter().feed(theirs.recv(10_000))
+    assert [one.payload for one in asked] == [bytes([n]) for n in range(5)]
+    for one in reversed(asked):
+        theirs.send(frame(OP, 0, one.request_id, one.payload * 2))
+    for number, call in enumerate(calls):
+        answer = channel.wait(call, soon())
+        assert answer is not None
+        assert answer.payload == bytes([number]) * 2
+    assert channel.in_flight == 0
+
+
+@settings(max_examples=50, deadline=None)
+@given(cuts=st.lists(st.integers(1, 40), min_size=1, max_size=20), order=st.permutations(range(6)))
+def test_replies_may_come_in_pieces_of_any_size(cuts: list[int], order: list[int]) -> None:
+    ours, theirs = socket.socketpair()
+    channel = Channel(ours)
+    calls = [channel.start(OP, b"", soon()) for _ in range(6)]
+    stream = b"".join(frame(OP, 0, calls[n].request_id, bytes([n]) * n) for n in order)
+
+    def send() -> None:
+        rest = stream
+        for number in range(1000):
+            size = cuts[number % len(cuts)]
+            theirs.sendall(rest[:size])
+            rest = rest[size:]
+            if not rest:
+                return
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    for number, call in enumerate(calls):
+        answer = channel.wait(call, soon())
+        assert answer is not None
+        assert answer.payload == bytes([number]) * number
+    sender.join()
+    channel.close("over")
+    theirs.close()
+
+
+def test_a_late_reply_goes_to_its_own_call_and_to_nobody_else(
+    ends: tuple[Channel, socket.socket],
+) -> None:
+    channel, theirs = ends
+    late: list[bytes] = []
+    first = channel.start(OP, b"", soon())
+    assert channel.wait(first, time.monotonic() + 0.02) is None
+    channel.give_up(first, lambda one: late.append(one.payload))
+    second = channel.start(OP, b"", soon())
+    theirs.send(frame(OP, 0, first.request_id, b"first"))
+    theirs.send(frame(OP, 0, second.request_id, b"second"))
+    answer = channel.wait(second, soon())
+    assert answer is not None
+    assert (answer.payload, late) == (b"second", [b"first"])
+    assert channel.in_flight == 0
+
+
+def test_a_reply_that_came_before_it_was_given_up_is_late_too(
+    ends: tuple[Channel, socket.socket],
+) -> None:
+    channel, theirs = ends
+    late: list[bytes] = []
+    call = channel.start(OP, b"", soon())
+    theirs.send(frame(OP, 0, call.request_id, b"x"))
+    channel.drain()
+    channel.give_up(call, lambda one: late.append(one.payload))
+    assert late == [b"x"]
+
+
+def test_a_reply_to_nothing_is_dropped(ends: tuple[Channel, socket.socket]) -> None:
+    channel, theirs = ends
+    theirs.send(frame(OP, 0, 999_999, b"?"))
+    channel.drain()
+    assert not channel.closed
+
+
+@pytest.mark.parametrize(
+    ("sent", "said"),
+    [
+        (None, "closed the connection"),
+        (struct.pack("<IHHQ", PAYLOAD_MAX_BYTES + 1, OP, 0, 1), "the limit is"),
+    ],
+)
+def test_the_end_of_a_stream_reaches_every_caller(
+    ends: tuple[Channel, socket.socket], sent: bytes | None, said: str
+) -> None:
+    channel, theirs = ends
+    raised: list[str] = []
+
+    def call() -> None:
+        try:
+            channel.wait(channel.start(OP, b"", soon()), soon())
+        except ChannelClosed as closed:
+            raised.append(str(closed))
+
+    threads = [threading.Thread(target=call) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.05)
+    if sent is None:
+        theirs.shutdown(socket.SHUT_RDWR)
+    else:
+        theirs.send(sent)
+    for thread in threads:
+        thread.join()
+    assert len(raised) == 4
+    assert all(said in one for one in raised)
+    with pytest.raises(ChannelClosed):
+        channel.start(OP, b"", soon())
+
+
+def test_a_close_wakes_a_caller_that_waits(ends: tuple[Channel, socket.socket]) -> None:
+    channel, _ = ends
+    raised: list[str] = []
+
+    def call() -> None:
+        try:
+            channel.wait(channel.start(OP, b"", soon()), time.monotonic() + 60)
+        except ChannelClosed as closed:
+            raised.append(str(closed))
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    time.sleep(0.05)
+    channel.close("enough")
+    thread.join(SOON)
+    assert raised == ["enough"]
+
+
+def test_a_peer_that_reads_nothing_ends_the_connection_in_time(
+    ends: tuple[Channel, socket.socket],
+) -> None:
+    channel, _ = ends
+    began = time.monotonic()
+    with pytest.raises(ChannelClosed, match="does not take in"):
+        channel.start(OP, bytes(PAYLOAD_MAX_BYTES), time.monotonic() + 0.05)
+    assert time.monotonic() - began < SOON
+
+
+def test_replies_owed_are_bounded(
+    ends: tuple[Channel, socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel, _ = ends
+    monkeypatch.setattr(channel_module, "IN_FLIGHT_MAX", 3)
+    for _ in range(3):
+        channel.start(OP, b"", soon())
+    with pytest.raises(ChannelClosed, match="owes 3 replies"):
+        channel.start(OP, b"", soon())
+
+
+def test_the_leader_steps_down_for_a_follower(ends: tuple[Channel, socket.socket]) -> None:
+    """The first caller reads for both, gets its own reply and leaves; the second reads on."""
+    channel, theirs = ends
+    slow, got = channel.start(OP, b"", soon()), []
+
+    def wait() -> None:
+        got.append(channel.wait(slow, soon()))
+
+    quick = channel.start(OP, b"", soon())
+    leader: Any = threading.Thread(target=lambda: channel.wait(quick, soon()))
+    leader.start()
+    time.sleep(0.02)
+    follower = threading.Thread(target=wait)
+    follower.start()
+    time.sleep(0.02)
+    theirs.send(frame(OP, 0, quick.request_id, b"q"))
+    leader.join()
+    theirs.send(frame(OP, 0, slow.request_id, b"s"))
+    follower.join()
+    assert got[0] is not None
+    assert got[0].payload == b"s"
