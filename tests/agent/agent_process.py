@@ -47,6 +47,8 @@ PAGE_BYTES = 64 * 1024
 SPACE = SpaceSpec(b"f" * 16, PAGE_BYTES, 16)
 WAIT_S = 20.0
 
+_RUN = "import sys; from onggi_sidecar.cli import main; sys.exit(main(sys.argv[1:]))"
+
 T = TypeVar("T")
 
 
@@ -62,13 +64,15 @@ def until(what: str, found: Callable[[], T]) -> T:
 class AgentProcess:
     """`onggi agent` with a socket folder and, if asked, a disk folder. Logs are read as events."""
 
-    def __init__(self, folder: Path, *flags: str, **environment: str) -> None:
+    def __init__(self, folder: Path, *flags: str, patch: str = "", **environment: str) -> None:
+        """patch: Python run in the process before the agent, for faults that only code can make."""
         self.folder = folder
         self.socket_path = folder / "agent.sock"
         self.lines: list[dict[str, Any]] = []
         self.clients: list[BareClient] = []
         self._arrived: queue.Queue[dict[str, Any]] = queue.Queue()
-        command = [sys.executable, "-m", "onggi_sidecar", "agent"]
+        program = ["-c", f"{patch}\n{_RUN}"] if patch else ["-m", "onggi_sidecar"]
+        command = [sys.executable, *program, "agent"]
         command += ["--socket", str(self.socket_path), "--http-port", "0", *flags]
         paths = [str(REPOSITORY / "sidecar"), str(REPOSITORY / "operator")]
         self.process = subprocess.Popen(

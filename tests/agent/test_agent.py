@@ -17,7 +17,7 @@ from disk_bench import edit
 
 from onggi_core.identity import ROOT
 from onggi_core.wire.replies import LoadPrepared, StorePrepared
-from onggi_core.wire.requests import LoadPrepare, Lookup, SpaceSpec, StorePrepare
+from onggi_core.wire.requests import LoadPrepare, Lookup, SpaceSpec, StatsRequest, StorePrepare
 from onggi_sidecar.arena.header import RETIRED_EPOCH
 from onggi_sidecar.disk.segment import SEGMENT_HEADER_BYTES
 
@@ -356,6 +356,37 @@ def _store_another(client: BareClient) -> int:
     client.store(chain(1, seed=next(_seeds)))
     pages: int = client.stats()["disk_pages"]
     return pages
+
+
+def test_a_bug_of_ours_ends_the_agent_with_its_own_code_and_keeps_the_disk(
+    memory_folder: Path, disk_flags: tuple[str, ...]
+) -> None:
+    """An engine that raises when it is asked for its figures by a client."""
+    patch = (
+        "from onggi_core.engine.engine import Engine\n"
+        "from onggi_core.wire import requests\n"
+        "sound = Engine.step\n"
+        "def step(self, event, now_s):\n"
+        "    if isinstance(getattr(event, 'request', None), requests.StatsRequest):\n"
+        "        raise RuntimeError('deliberate')\n"
+        "    return sound(self, event, now_s)\n"
+        "Engine.step = step\n"
+    )
+    agent = AgentProcess(memory_folder, *SMALL, *disk_flags, patch=patch)
+    agent.wait_for("arena_ready")
+    agent.wait_for("listening")
+    client = BareClient(agent)
+    client.store(chain(5))
+    client.post(StatsRequest())
+    assert client.next_frame() is None
+    assert agent.wait() == 70
+    assert any("deliberate" in str(line) for line in agent.lines)
+    assert list(memory_folder.iterdir()) == []
+    agent.clean_up()
+    again = AgentProcess(memory_folder, *SMALL, *disk_flags)
+    assert again.wait_for("disk_ready")["adopted_blocks"] == 5
+    assert again.end() == 0
+    again.clean_up()
 
 
 def test_two_page_sizes_share_one_agent(start: StartAgent) -> None:
