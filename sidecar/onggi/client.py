@@ -12,10 +12,11 @@ import logging
 from collections.abc import Sequence
 from typing import Any, Final
 
+from onggi import bulk
 from onggi.arena import Arena
+from onggi.checks import check_space, checked_keys, held_pages
 from onggi.clock import Clock, monotonic
 from onggi.link import Asked, Link
-from onggi.memory import Held, hold
 from onggi.outcomes import (
     NO_EPOCH,
     NO_LOAD,
@@ -28,9 +29,9 @@ from onggi.outcomes import (
     StoreTicket,
 )
 from onggi.pending import PendingLoad
-from onggi_core.identity import DIGEST_BYTES, ROOT
+from onggi_core.identity import ROOT
 from onggi_core.wire.cut import Frame
-from onggi_core.wire.frame import KEYS_MAX, SPACES_MAX
+from onggi_core.wire.frame import SPACES_MAX
 from onggi_core.wire.replies import (
     LoadPrepared,
     Slot,
@@ -55,10 +56,6 @@ from onggi_core.wire.requests import (
 DEADLINE_S: Final = 0.05
 """Default of a call: a thousand times what it takes, and little beside any prefill worth saving."""
 
-BATCH_BYTES: Final = 256 * 1024 * 1024
-"""Bytes of one reservation in store(), and between two looks at the lease in load(): some 50 ms of
-copying, far inside any lease."""
-
 WAIT_MAX_S: Final = 60.0
 """Longest wait for a promotion that may be asked for; whoever waits longer has lost track."""
 
@@ -81,7 +78,7 @@ class Client:
         if not 1 <= len(spaces) <= SPACES_MAX:
             raise ValueError(f"spaces has {len(spaces)} entries; use 1 to {SPACES_MAX}")
         for space in spaces:
-            _check_space(space)
+            check_space(space)
         if not 0 < deadline_s <= WAIT_MAX_S:
             raise ValueError(f"deadline_s is {deadline_s}; use more than 0 and up to {WAIT_MAX_S}")
         self.spaces = tuple(spaces)
@@ -120,7 +117,7 @@ class Client:
 
     def lookup(self, keys: Sequence[bytes]) -> Looked:
         """How much of a chain is there. Looked(0, 0) when the agent is gone or late."""
-        return self._look(self._link.begin(Lookup(_checked(keys))), "LOOKUP")
+        return self._look(self._link.begin(Lookup(checked_keys(keys))), "LOOKUP")
 
     def prefetch(self, keys: Sequence[bytes]) -> Looked:
         """As lookup(), and the agent starts to bring what lies on disk into host memory."""
@@ -128,7 +125,7 @@ class Client:
 
     def prefetch_begin(self, keys: Sequence[bytes]) -> Asked | None:
         """Send prefetch() and do other things; prefetch_end() has the answer."""
-        asked = self._link.begin(Prefetch(_checked(keys)))
+        asked = self._link.begin(Prefetch(checked_keys(keys)))
         if asked is not None:
             self._link.check(asked.session)  # whoever only sends must read too, or both sides fill
         return asked
@@ -156,7 +153,7 @@ class Client:
         memory. Finish each load with finish_load(), whatever became of it.
         """
         wait_s = min(max(wait_s, 0.0), WAIT_MAX_S)
-        asked = self._link.begin(LoadPrepare(int(wait_s * 1000), _checked(keys)))
+        asked = self._link.begin(LoadPrepare(int(wait_s * 1000), checked_keys(keys)))
         due_s = asked.sent_s + wait_s + self._link.deadline_s if asked is not None else 0.0
         return PendingLoad(self._link, asked, due_s, self._read_load, self.finish_load)
 
@@ -195,7 +192,7 @@ class Client:
         self, keys: Sequence[bytes], *, parent: bytes = ROOT, space: int = 0
     ) -> StoreTicket:
         """Room for a chain that follows `parent`. Finish it with finish_store()."""
-        keys = _checked(keys)
+        keys = checked_keys(keys)
         page_bytes = self.spaces[space].page_bytes
         asked = self._link.begin(StorePrepare(space, parent, keys))
         nothing = StoreTicket((Slot.NO_ROOM,) * len(keys), NO_EPOCH, page_bytes, 0.0, 0, 0)
@@ -247,7 +244,7 @@ class Client:
     def copy_out(self, pages: Pages, buffers: Sequence[Any]) -> bool:
         """Arena to memory, one writable buffer or CPU tensor a page. False: the pages are gone
         (agent restarted, lease over), and what the buffers hold is worth nothing."""
-        held = _held(buffers, pages, writable=True)
+        held = held_pages(buffers, pages, writable=True)
         arena = self.arena(pages)
         if arena is None:
             return False
@@ -256,7 +253,7 @@ class Client:
 
     def copy_in(self, pages: Pages, buffers: Sequence[Any]) -> bool:
         """Memory to arena, one buffer or CPU tensor a page. False: do not seal."""
-        held = _held(buffers, pages, writable=False)
+        held = held_pages(buffers, pages, writable=False)
         arena = self.arena(pages)
         if arena is None or self._link.now_s() >= pages.expires_s:
             return False
@@ -269,76 +266,11 @@ class Client:
         self, keys: Sequence[bytes], pages: Sequence[Any], *, parent: bytes = ROOT, space: int = 0
     ) -> Stored:
         """Keep a chain of blocks: reserve, copy, seal. pages: one buffer or CPU tensor a key."""
-        if len(keys) != len(pages):
-            raise ValueError(f"pages has {len(pages)} entries for {len(keys)} keys; use one each")
-        stored = existing = 0
-        step = max(1, BATCH_BYTES // self.spaces[space].page_bytes)
-        for begin in range(0, len(keys), step):
-            some = keys[begin : begin + step]
-            ticket = self.store_prepare(some, parent=parent, space=space)
-            parent = some[-1]
-            existing += ticket.existing
-            if not ticket.granted:
-                continue
-            sources = [pages[begin + number] for number in ticket.granted]
-            outcome = StoreOutcome.ABANDONED
-            try:
-                if self.copy_in(ticket.pages(), sources):
-                    outcome = StoreOutcome.SEALED
-            finally:
-                sealed = self.finish_store(ticket, outcome)
-            stored += sealed
-        return Stored(stored, existing, len(keys) - stored - existing)
+        return bulk.store(self, keys, pages, parent, space)
 
     def load(
         self, keys: Sequence[bytes], pages: Sequence[Any], *, wait_s: float = 0.0, space: int = 0
     ) -> int:
         """Fill the buffers of the longest leading run; returns its length in blocks, 0 on a miss.
         Buffers behind it may have been written to and are worth nothing."""
-        if len(pages) < len(keys):
-            raise ValueError(f"pages has {len(pages)} entries for {len(keys)} keys; use one each")
-        load = self.load_prepare(keys, wait_s=wait_s).wait(wait_s + self._link.deadline_s)
-        if not load.blocks:
-            return 0
-        row, done = load.pages(space), 0
-        step = max(1, BATCH_BYTES // row.page_bytes)
-        try:
-            while done < load.blocks:
-                some = row.part(done, step)
-                if not self.copy_out(some, pages[done : done + len(some.offsets)]):
-                    break
-                done += len(some.offsets)
-        finally:
-            outcome = LoadOutcome.LOADED if done else LoadOutcome.FAILED
-            self.finish_load(load, outcome, blocks=done)
-        return done
-
-
-def _held(buffers: Sequence[Any], pages: Pages, *, writable: bool) -> list[Held]:
-    if len(buffers) != len(pages.offsets):
-        raise ValueError(f"buffers has {len(buffers)} entries for {len(pages.offsets)} pages")
-    return [
-        hold(page, pages.page_bytes, name=f"pages[{number}]", writable=writable)
-        for number, page in enumerate(buffers)
-    ]
-
-
-def _checked(keys: Sequence[bytes]) -> tuple[bytes, ...]:
-    if len(keys) > KEYS_MAX:
-        raise ValueError(f"keys has {len(keys)} entries; one call takes up to {KEYS_MAX}")
-    keys = tuple(keys)
-    if len(b"".join(keys)) != DIGEST_BYTES * len(keys):
-        wrong = next((k for k in keys if len(k) != DIGEST_BYTES), keys[0])
-        raise ValueError(f"keys holds {wrong!r} of {len(wrong)} bytes; use {DIGEST_BYTES} bytes")
-    return keys
-
-
-def _check_space(space: SpaceSpec) -> None:
-    if len(space.fingerprint) != DIGEST_BYTES:
-        size = len(space.fingerprint)
-        raise ValueError(f"fingerprint has {size} bytes; use {DIGEST_BYTES}")
-    if space.page_bytes < 1 or space.block_tokens < 1:
-        raise ValueError(
-            f"page_bytes is {space.page_bytes} and block_tokens {space.block_tokens}; "
-            "use 1 or more of each"
-        )
+        return bulk.load(self, keys, pages, wait_s, space)

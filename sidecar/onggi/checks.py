@@ -1,0 +1,42 @@
+"""Arguments of the client, checked: each refusal names the field, its value and what is right."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from onggi.memory import Held, hold
+from onggi.outcomes import Pages
+from onggi_core.identity import DIGEST_BYTES
+from onggi_core.wire.frame import KEYS_MAX
+from onggi_core.wire.requests import SpaceSpec
+
+
+def held_pages(buffers: Sequence[Any], pages: Pages, *, writable: bool) -> list[Held]:
+    if len(buffers) != len(pages.offsets):
+        raise ValueError(f"buffers has {len(buffers)} entries for {len(pages.offsets)} pages")
+    return [
+        hold(page, pages.page_bytes, name=f"pages[{number}]", writable=writable)
+        for number, page in enumerate(buffers)
+    ]
+
+
+def checked_keys(keys: Sequence[bytes]) -> tuple[bytes, ...]:
+    if len(keys) > KEYS_MAX:
+        raise ValueError(f"keys has {len(keys)} entries; one call takes up to {KEYS_MAX}")
+    keys = tuple(keys)
+    if len(b"".join(keys)) != DIGEST_BYTES * len(keys):
+        wrong = next((k for k in keys if len(k) != DIGEST_BYTES), keys[0])
+        raise ValueError(f"keys holds {wrong!r} of {len(wrong)} bytes; use {DIGEST_BYTES} bytes")
+    return keys
+
+
+def check_space(space: SpaceSpec) -> None:
+    if len(space.fingerprint) != DIGEST_BYTES:
+        size = len(space.fingerprint)
+        raise ValueError(f"fingerprint has {size} bytes; use {DIGEST_BYTES}")
+    if space.page_bytes < 1 or space.block_tokens < 1:
+        raise ValueError(
+            f"page_bytes is {space.page_bytes} and block_tokens {space.block_tokens}; "
+            "use 1 or more of each"
+        )
