@@ -114,6 +114,8 @@ class Agent:
         stack.callback(toucher.stop)
         gc.disable()  # a million adopted blocks are no cycles, and looking for them costs seconds
         opened = await in_daemon_thread(lambda: open_disk(config), "onggi-recover")
+        if opened is None and config.disk:
+            self._tally.fault("disk_unavailable")
         if opened is not None:
             stack.callback(opened.folder.release)
             self._disk = make_disk_tier(opened, arena, mailbox, config)

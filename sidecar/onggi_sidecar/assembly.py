@@ -22,6 +22,7 @@ from onggi_sidecar.disk.folder import ClaimedFolder, Holder, claim_folder
 from onggi_sidecar.disk.recovery import RecoveredTier, recover, system_dice
 from onggi_sidecar.disk.tier import DiskTier
 from onggi_sidecar.disk.workers import Workers
+from onggi_sidecar.errors import DiskUnavailable
 from onggi_sidecar.log import error, event, warn
 from onggi_sidecar.mailbox import Mailbox
 
@@ -45,11 +46,17 @@ def open_arena(config: AgentConfig) -> ArenaFile:
         epoch=os.urandom(EPOCH_BYTES),
     )
     given_bytes = arena.header.extent_count * config.extent
-    if given_bytes < config.memory - config.memory % config.extent:
+    whole_bytes = config.memory - config.memory % config.extent
+    if given_bytes < config.memory:
+        cause = (
+            f"the volume of {arena.path} has no room for more"
+            if given_bytes < whole_bytes
+            else f"it is given in extents of {config.extent}"
+        )
         warn(
             "arena_cut_down",
-            f"{config.memory} bytes of memory were asked for and the volume of {arena.path} "
-            f"holds {given_bytes}; serving with those",
+            f"{config.memory} bytes of memory were asked for; serving with {given_bytes}, since "
+            f"{cause}",
             asked_bytes=config.memory,
             given_bytes=given_bytes,
         )
@@ -80,17 +87,32 @@ def start_touching(arena: ArenaFile, mailbox: Mailbox) -> Toucher:
 
 
 def open_disk(config: AgentConfig) -> OpenedDisk | None:
-    """Claim and read the disk folder; None without a disk tier. Blocking: for a thread.
-
-    Raises StartRefused, OSError.
-    """
+    """Claim and read the disk folder; None without a disk tier, or when it cannot be used, which
+    is logged. Blocking: for a thread. Raises StartRefused."""
     if not config.disk or config.disk_path is None:
         return None
     since = dt.datetime.now(dt.timezone.utc).isoformat(timespec="seconds")
     holder = Holder(os.getpid(), config.pod_name, since)
-    folder = claim_folder(config.disk_path, config.disk_claim, holder)
+    try:
+        folder = claim_folder(config.disk_path, config.disk_claim, holder)
+    except DiskUnavailable as why:
+        error("disk_unavailable", f"{why}; serving without a disk tier")
+        return None
     begun_s = time.monotonic()
-    found = recover(folder.path, budget_bytes=config.disk, dice=system_dice)
+    try:
+        found = recover(folder.path, budget_bytes=config.disk, dice=system_dice)
+    except OSError as fault:
+        folder.release()
+        error(
+            "disk_unavailable",
+            f"cannot read {folder.path}: {fault.strerror}; serving without a disk tier",
+        )
+        return None
+    _say_what_was_found(folder, found, time.monotonic() - begun_s)
+    return OpenedDisk(folder, found)
+
+
+def _say_what_was_found(folder: ClaimedFolder, found: RecoveredTier, recovery_s: float) -> None:
     report = found.report
     for problem in report.problems:
         warn("disk_given_up", problem)
@@ -104,9 +126,8 @@ def open_disk(config: AgentConfig) -> OpenedDisk | None:
         ended_cleanly=report.sealed,
         segments=found.plan.segments,
         segment_bytes=found.plan.segment_bytes,
-        recovery_s=round(time.monotonic() - begun_s, 3),
+        recovery_s=round(recovery_s, 3),
     )
-    return OpenedDisk(folder, found)
 
 
 def make_disk_tier(

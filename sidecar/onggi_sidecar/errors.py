@@ -11,3 +11,8 @@ class OnggiAgentError(Exception):
 
 class StartRefused(OnggiAgentError):
     """The agent cannot start as asked. The message is a sentence for whoever set it up."""
+
+
+class DiskUnavailable(OnggiAgentError):
+    """The disk tier cannot be used. The agent serves its host tier without it and says so: a
+    cache that is smaller than asked must not keep an engine from starting."""

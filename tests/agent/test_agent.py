@@ -246,6 +246,22 @@ def test_a_second_agent_on_the_disk_folder_is_told_who_has_it(
     client.close()
 
 
+@pytest.mark.parametrize("path", ["/proc/onggi", "/dev/null/onggi"])
+def test_a_disk_folder_that_cannot_be_used_costs_the_disk_tier_alone(
+    start: StartAgent, path: str
+) -> None:
+    """fsGroup and permissions: modelexpress#682. The sentence names user, group and path."""
+    agent = start("--disk", "64MiB", "--disk-path", path)
+    client = ready(agent)
+    message = agent.wait_for("disk_unavailable")["message"]
+    assert f"cannot write to disk_path {path} as uid {os.geteuid()}, gid {os.getegid()}" in message
+    assert message.endswith("serving without a disk tier")
+    blocks = chain(3)
+    client.store(blocks)
+    assert client.load(tuple(blocks)) == list(blocks.values())
+    client.close()
+
+
 def test_agents_that_share_a_disk_path_have_a_folder_each_and_successors_adopt(
     start: StartAgent, disk_flags: tuple[str, ...], tmp_path: Path
 ) -> None:

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Final
 
 from onggi_sidecar.arena.header import (
-    DATA_OFFSET_BYTES,
     EPOCH_OFFSET,
     HEADER_BYTES,
     READY_COUNT_OFFSET,
@@ -99,17 +98,18 @@ class ArenaFile:
 def create_arena(folder: Path, *, size_bytes: int, extent_bytes: int, epoch: bytes) -> ArenaFile:
     """Retire what an earlier agent left at the path and make this agent's file.
 
-    size_bytes is cut down to whole extents and to what the volume can hold at all; nothing is
-    touched yet. Raises StartRefused when not one extent fits, naming both sizes.
+    size_bytes is cut down to whole extents and to what the volume can hold at all (of the 2 MiB in
+    front of the data only the header's page takes room); nothing is touched yet. Raises
+    StartRefused when not one extent fits, naming both sizes.
     """
     path = folder / ARENA_NAME
     retire_leftover(path)
     retire_leftover(path.with_suffix(_TEMPORARY_SUFFIX))
-    extents = min(size_bytes, volume_room_bytes(folder) - DATA_OFFSET_BYTES) // extent_bytes
+    extents = min(size_bytes, volume_room_bytes(folder) - mmap.PAGESIZE) // extent_bytes
     if extents < 1:
         raise StartRefused(
             f"the arena needs at least one extent of {extent_bytes} bytes plus "
-            f"{DATA_OFFSET_BYTES} for its header, but {folder} holds "
+            f"{mmap.PAGESIZE} for its header, but {folder} has room for "
             f"{volume_room_bytes(folder)} bytes ({size_bytes} were asked for as memory); "
             "make the volume larger, or lower memory and extent"
         )

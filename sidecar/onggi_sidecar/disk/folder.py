@@ -16,7 +16,7 @@ from typing import Final
 from onggi_core.engine.events import IoOutcome
 from onggi_core.geometry import ALIGN_BYTES
 from onggi_sidecar.disk.outcome import classify
-from onggi_sidecar.errors import StartRefused
+from onggi_sidecar.errors import DiskUnavailable, StartRefused
 from onggi_sidecar.group import give_to_group
 
 LOCK_NAME: Final = "lock"
@@ -62,7 +62,12 @@ class ClaimedFolder:
 
 
 def claim_folder(root: Path, claim: Claim, holder: Holder) -> ClaimedFolder:
-    """Make, lock and try out the folder. Raises StartRefused with a sentence for whoever set it."""
+    """Make, lock and try out the folder.
+
+    Raises StartRefused when the folder is another agent's, since two agents set up for one folder
+    are a mistake to be told at once; DiskUnavailable when it cannot be used, with a sentence for
+    whoever set it.
+    """
     try:
         _make(root)
         if claim is Claim.EXCLUSIVE:
@@ -76,7 +81,7 @@ def claim_folder(root: Path, claim: Claim, holder: Holder) -> ClaimedFolder:
             claimed = _lock_first_free(root, holder)
         _probe(claimed.path)
     except OSError as refused:
-        raise StartRefused(
+        raise DiskUnavailable(
             f"cannot write to disk_path {root} as uid {os.geteuid()}, gid {os.getegid()}, groups "
             f"{os.getgroups()}: {refused.strerror}; let one of these write to it (mode 0770)"
         ) from refused
@@ -90,7 +95,7 @@ def _lock_first_free(root: Path, holder: Holder) -> ClaimedFolder:
         claimed = _lock(folder, holder)
         if not isinstance(claimed, str):
             return claimed
-    raise StartRefused(
+    raise DiskUnavailable(
         f"all {SHARED_FOLDERS_MAX} folders slot-0 to slot-{SHARED_FOLDERS_MAX - 1} under "
         f"{root} are in use; fewer agents can share one disk_path"
     )
@@ -141,7 +146,7 @@ def _probe(folder: Path) -> None:
                 raise
         else:
             if os.pread(fd, ALIGN_BYTES, 0) != page:
-                raise StartRefused(f"{folder} does not give back what is written to it")
+                raise DiskUnavailable(f"{folder} does not give back what is written to it")
     finally:
         os.close(fd)
         probe.unlink()
