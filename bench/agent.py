@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
@@ -43,11 +43,16 @@ class AgentUnderTest:
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> AgentUnderTest:
-        in_memory = SHARED_MEMORY if os.access(SHARED_MEMORY, os.W_OK) else None
-        self._run = Path(tempfile.mkdtemp(prefix=PREFIX, dir=in_memory))
-        self.disk_folder = Path(tempfile.mkdtemp(prefix=PREFIX))
-        self.socket = self._run / "agent.sock"
-        self.start()
+        """Raises AgentFailed, with nothing left behind."""
+        in_memory = str(SHARED_MEMORY) if os.access(SHARED_MEMORY, os.W_OK) else None
+        with ExitStack() as stack:
+            run = stack.enter_context(tempfile.TemporaryDirectory(prefix=PREFIX, dir=in_memory))
+            disk = stack.enter_context(tempfile.TemporaryDirectory(prefix=PREFIX))
+            self.socket = Path(run) / "agent.sock"
+            self.disk_folder = Path(disk)
+            stack.callback(self._kill)
+            self.start()
+            self._stack = stack.pop_all()
         return self
 
     def __exit__(
@@ -56,11 +61,13 @@ class AgentUnderTest:
         value: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self._stack.close()
+
+    def _kill(self) -> None:
+        """The folders go, so nothing needs an orderly end."""
         if self._process is not None:
-            self._process.kill()  # the folders go, so nothing needs an orderly end
+            self._process.kill()
             self._process.wait()
-        shutil.rmtree(self._run, ignore_errors=True)
-        shutil.rmtree(self.disk_folder, ignore_errors=True)
 
     def client(self, *spaces: SpaceSpec) -> Client:
         log = logging.getLogger("onggi-bench")

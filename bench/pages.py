@@ -8,20 +8,15 @@ import hashlib
 import mmap
 import random
 from collections.abc import Sequence
-from typing import Final
 
+from bench.sizes import MIB
 from onggi import SpaceSpec, fingerprint
-
-MIB: Final = 1024 * 1024
-WORKING_SET_BYTES: Final = 256 * MIB
-"""Rounds walk through this much on either side, so that no contestant finds its bytes in a cache
-because the round before left them there."""
 
 
 class Region:
     """A private mapping, [nbytes], cut into pages when asked."""
 
-    def __init__(self, nbytes: int = WORKING_SET_BYTES) -> None:
+    def __init__(self, nbytes: int) -> None:
         self._map = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         self.nbytes = nbytes
         self.view = memoryview(self._map)

@@ -11,37 +11,34 @@ from contextlib import ExitStack
 from typing import Final
 
 from bench.agent import AgentUnderTest
-from bench.pages import MIB, WORKING_SET_BYTES, Region, chain, same, space_for
+from bench.pages import Region, chain, same, space_for
 from bench.peers import memcpy
 from bench.peers.redis import RedisClient, RedisServer
 from bench.rows import Row, Unit
+from bench.sizes import MIB, Sizes
 from bench.timing import Contestant, interleaved, median
 from onggi import Client
 
 PAGE_BYTES: Final = (256 * 1024, MIB)
 BATCH_BYTES: Final = (MIB, 4 * MIB, 16 * MIB)
-ARENA: Final = "576MiB"
-"""Twice the working set and an extent: the stores go through it and around."""
-ROUND_BYTES: Final = 2 * WORKING_SET_BYTES
-"""Moved by each contestant for each figure, warm-up left out: a good second for the slowest."""
 
 
 class WrongBytes(Exception):
     """A bench that measures wrong results measures nothing."""
 
 
-def copies(server: RedisServer | None) -> list[Row]:
+def copies(server: RedisServer | None, sizes: Sizes) -> list[Row]:
     """Rows of load and store. server: None leaves Redis out. Raises WrongBytes, AgentFailed."""
     rows: list[Row] = []
-    source, target = Region(), Region()
+    source, target = Region(sizes.working_set_bytes), Region(sizes.working_set_bytes)
     source.fill_differently()
     for page_bytes in PAGE_BYTES:
         with ExitStack() as stack:
-            agent = stack.enter_context(AgentUnderTest(memory=ARENA))
+            agent = stack.enter_context(AgentUnderTest(memory=sizes.arena))
             client = agent.client(space_for(page_bytes))
             stack.callback(client.close)
             redis = server.client() if server is not None else None
-            bench = _Copies(client, redis, source, target, page_bytes)
+            bench = _Copies(client, redis, source, target, page_bytes, sizes.times_around)
             for batch_bytes in BATCH_BYTES:
                 rows += bench.loads(batch_bytes)
             for batch_bytes in BATCH_BYTES:
@@ -61,12 +58,14 @@ class _Copies:
         source: Region,
         target: Region,
         page_bytes: int,
+        times_around: int,
     ) -> None:
         self._client = client
         self._redis = redis
         self._source = source
         self._target = target
         self._page_bytes = page_bytes
+        self._times_around = times_around
 
     def loads(self, batch_bytes: int) -> list[Row]:
         """Of batches that were stored before; each round takes the next one."""
@@ -105,7 +104,7 @@ class _Copies:
     def stores(self, batch_bytes: int) -> list[Row]:
         """Of new blocks in each round; Redis overwrites what it has, which is what it does best."""
         blocks, batches = batch_bytes // self._page_bytes, self._source.batches(batch_bytes)
-        rounds = ROUND_BYTES // batch_bytes + batches
+        rounds = (1 + self._times_around) * batches
         keys = [chain(f"store/{batch_bytes}", number, blocks) for number in range(rounds)]
         pages = [self._source.pages(n, batch_bytes, self._page_bytes) for n in range(batches)]
 
@@ -140,7 +139,7 @@ class _Copies:
             names.append(self._redis.name)
         times = interleaved(
             contestants,
-            rounds=ROUND_BYTES // batch_bytes,
+            rounds=self._times_around * self._source.batches(batch_bytes),
             warm_up=self._source.batches(batch_bytes),
         )
         value, *peers = (batch_bytes / 2**30 / median(samples) for samples in times)

@@ -11,9 +11,10 @@ from typing import Final
 
 from bench.agent import AgentUnderTest
 from bench.micro.copies import WrongBytes
-from bench.pages import MIB, Region, chain, same, space_for
+from bench.pages import Region, chain, same, space_for
 from bench.peers.odirect import NAME, BareFile
 from bench.rows import Row, Unit
+from bench.sizes import MIB, Sizes
 from bench.timing import interleaved, median
 
 PAGE_BYTES: Final = (256 * 1024, MIB)
@@ -22,19 +23,19 @@ WARM_UP: Final = 2
 WAIT_S: Final = 10.0
 
 
-def disk_loads() -> list[Row]:
+def disk_loads(sizes: Sizes) -> list[Row]:
     """Rows of loads after a restart. Raises WrongBytes, AgentFailed, OSError."""
-    source, target = Region(), Region()
+    source, target = Region(sizes.working_set_bytes), Region(sizes.working_set_bytes)
     source.fill_differently()
-    return [_loads(page_bytes, source, target) for page_bytes in PAGE_BYTES]
+    return [_loads(page_bytes, source, target, sizes) for page_bytes in PAGE_BYTES]
 
 
-def _loads(page_bytes: int, source: Region, target: Region) -> Row:
+def _loads(page_bytes: int, source: Region, target: Region, sizes: Sizes) -> Row:
     blocks, batches = BATCH_BYTES // page_bytes, source.batches(BATCH_BYTES)
     keys = [chain("disk", number, blocks) for number in range(batches)]
     to = [target.pages(number, BATCH_BYTES, page_bytes) for number in range(batches)]
     with ExitStack() as stack:
-        agent = stack.enter_context(AgentUnderTest(memory="576MiB", disk="1GiB"))
+        agent = stack.enter_context(AgentUnderTest(memory=sizes.arena, disk=sizes.disk))
         client = agent.client(space_for(page_bytes))
         for number in range(batches):
             stored = client.store(keys[number], source.pages(number, BATCH_BYTES, page_bytes))

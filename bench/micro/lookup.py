@@ -8,6 +8,7 @@ a 99th percentile is for.
 from __future__ import annotations
 
 import multiprocessing
+import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,14 +20,13 @@ from bench.agent import DEADLINE_S, AgentUnderTest
 from bench.pages import chain, space_for
 from bench.peers.redis import RedisClient, RedisServer
 from bench.rows import Row, Unit
+from bench.sizes import Sizes
 from bench.timing import quantile
 from onggi import Client
 
 BLOCKS: Final = 128
 PAGE_BYTES: Final = 16 * 1024
 CLIENTS: Final = (1, 4)
-ROUNDS: Final = 10
-LOOKUPS_A_ROUND: Final = 300
 WARM_UP_LOOKUPS: Final = 200
 START_S: Final = 120.0
 """Python processes that import a few modules, on a busy machine."""
@@ -43,9 +43,11 @@ class _Task:
     agent_socket: str
     redis_socket: str
     """Empty without Redis."""
+    rounds: int
+    lookups_a_round: int
 
 
-def lookups(server: RedisServer | None) -> list[Row]:
+def lookups(server: RedisServer | None, sizes: Sizes) -> list[Row]:
     """Rows of p50 and p99. server: None leaves Redis out. Raises WrongAnswer,
     AgentFailed."""
     keys = chain("lookup", 0, BLOCKS)
@@ -61,7 +63,7 @@ def lookups(server: RedisServer | None) -> list[Row]:
             redis = server.client()
             redis.store(keys, [memoryview(b"x")] * BLOCKS)
             redis_socket, peer = str(server.socket), f"{redis.name} EXISTS"
-        task = _Task(str(agent.socket), redis_socket)
+        task = _Task(str(agent.socket), redis_socket, sizes.lookup_rounds, sizes.lookups_a_round)
         rows: list[Row] = []
         for clients in CLIENTS:
             mine, peers = _crowd(task, clients)
@@ -97,6 +99,7 @@ def _crowd(task: _Task, clients: int) -> tuple[list[float], list[float]]:
 
 def _client(task: _Task, barrier: Barrier, results: Any) -> None:
     """One client process: all of them turn from one store to the other together."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the bench ends its workers itself
     keys = chain("lookup", 0, BLOCKS)
     client = Client(task.agent_socket, spaces=[space_for(PAGE_BYTES)], deadline_s=DEADLINE_S)
 
@@ -110,10 +113,10 @@ def _client(task: _Task, barrier: Barrier, results: Any) -> None:
     for ask in asks:
         _timed(ask, WARM_UP_LOOKUPS)
     times: list[list[float]] = [[], []]
-    for _ in range(ROUNDS):
+    for _ in range(task.rounds):
         for number, ask in enumerate(asks):
             barrier.wait()
-            times[number] += _timed(ask, LOOKUPS_A_ROUND)
+            times[number] += _timed(ask, task.lookups_a_round)
     client.close()
     results.put(tuple(times))
 

@@ -11,7 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 
-from bench.pages import MIB, Region
+from bench.pages import Region
+from bench.sizes import MIB
 from onggi_sidecar.disk.workers import THREADS
 
 NAME = f"O_DIRECT preadv, {THREADS} threads"

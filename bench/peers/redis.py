@@ -13,6 +13,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
@@ -42,20 +43,23 @@ class RedisServer:
     """`with RedisServer() as server:` for as long as it is needed."""
 
     def __enter__(self) -> RedisServer:
-        """Raises RedisFailed."""
-        self._folder = Path(tempfile.mkdtemp(prefix="onggi-bench-redis-"))
-        self.socket = self._folder / "redis.sock"
-        log = self._folder / "redis.log"
-        command = ["redis-server", "--port", "0", "--unixsocket", str(self.socket)]
-        command += ["--save", "", "--appendonly", "no", "--dir", str(self._folder)]
-        self._process = start_child(command, log)
-        give_up_s = time.monotonic() + START_S
-        while not self.socket.exists():
-            if self._process.poll() is not None or time.monotonic() > give_up_s:
-                words = log.read_text(errors="replace")[-2000:]
-                self.__exit__(None, None, None)
-                raise RedisFailed(f"redis-server did not start: {words}")
-            time.sleep(POLL_S)
+        """Raises RedisFailed, with nothing left behind."""
+        with ExitStack() as stack:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="onggi-bench-"))
+            self.socket = Path(folder) / "sock"  # its path has to fit into 107 bytes
+            log = Path(folder) / "redis.log"
+            command = ["redis-server", "--port", "0", "--unixsocket", str(self.socket)]
+            command += ["--save", "", "--appendonly", "no", "--dir", folder]
+            process = start_child(command, log)
+            stack.callback(process.wait)
+            stack.callback(process.kill)
+            give_up_s = time.monotonic() + START_S
+            while not self.socket.exists():
+                if process.poll() is not None or time.monotonic() > give_up_s:
+                    words = log.read_text(errors="replace")[-2000:]
+                    raise RedisFailed(f"redis-server did not start: {words}")
+                time.sleep(POLL_S)
+            self._stack = stack.pop_all()
         return self
 
     def __exit__(
@@ -64,9 +68,7 @@ class RedisServer:
         value: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._process.kill()
-        self._process.wait()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._stack.close()
 
     def client(self) -> RedisClient:
         return RedisClient(self.socket)
