@@ -19,7 +19,7 @@ DRAIN_S: Final = 5.0
 
 @asynccontextmanager
 async def serving(
-    app: web.Application, host: str, port: int, tls: ssl.SSLContext | None = None
+    app: web.Application, host: str | None, port: int, tls: ssl.SSLContext | None = None
 ) -> AsyncIterator[int]:
     """Serve while inside; yields the port, which is the system's choice for port 0."""
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=DRAIN_S)

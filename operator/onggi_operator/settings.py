@@ -25,7 +25,8 @@ class _Settings(BaseModel):
     """Secret that holds the CA and the serving certificate; made empty by the chart."""
     webhook_service: str = Field(min_length=1, max_length=63)
     operator_service: str = Field(min_length=1, max_length=63)
-    listen_host: str = "0.0.0.0"  # noqa: S104 - a pod's own address, behind a Service
+    listen_host: str | None = None
+    """None: every address of the pod, of either family."""
     https_port: int = Field(default=8443, ge=1, le=65535)
     health_port: int = Field(default=8080, ge=1, le=65535)
     """Plain HTTP: /healthz, /readyz, /metrics."""

@@ -15,9 +15,9 @@ CONNECT_TIMEOUT_S: Final = 5.0
 CONNECTIONS_MAX: Final = 32
 """Watches hold three; the rest carry calls, and callers beyond wait in line."""
 
-PAGE_ITEMS: Final = 500
-"""What kubectl asks for: about 5 MiB of pods at a time, so that a cluster full of finished pods
-does not have to fit into memory."""
+PAGE_ITEMS: Final = 200
+"""About 2 MiB of pods at a time, some 20 MiB once parsed, so that a list of a large cluster need
+not fit into memory."""
 
 WATCH_S: Final = 290
 """The server ends a watch after this; a little under common idle limits of load balancers."""

@@ -17,7 +17,7 @@ LOOK_TIMEOUT_S: Final = 1.0
 
 LOOKS_MAX: Final = 16
 """At once. Pods that name a pool that does not exist, a thousand at a time, must not turn into a
-thousand requests; those beyond are told that the pool is unknown."""
+thousand requests; those beyond are skipped."""
 
 LIMIT_RANGES_PATH: Final = "/api/v1/limitranges"
 
@@ -64,7 +64,8 @@ class Sources:
             SkipReason.UNKNOWN_POOL, f"namespace {namespace} has no KVCachePool {name}"
         )
         if self._looks.locked():
-            return unknown
+            busy = "too many pods ask at once for pools that are not known yet"
+            return Skipped(SkipReason.API_UNREACHABLE, f"pool {name} was not looked up: {busy}")
         path = f"/apis/{GROUP}/{VERSION}/namespaces/{namespace}/{PLURAL}/{name}"
         try:
             async with self._looks:
