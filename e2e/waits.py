@@ -22,6 +22,8 @@ STATUS_S: Final = 60
 """From an event to the pool's status: a heartbeat of 5 s, and the controller's own pace."""
 STORED_S: Final = 30
 """From an answer to its blocks in the agent's index."""
+COUNTED_S: Final = 10
+"""From an answer to the figures that tell of its load, which is confirmed in a later step."""
 ON_DISK_S: Final = 60
 """From a block in memory to its copy on disk, which is written when the disk is idle."""
 ATTACHED_S: Final = 60

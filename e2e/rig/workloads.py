@@ -112,9 +112,10 @@ def sleeper(name: str, annotations: dict[str, str], **container: Any) -> Object:
     }
 
 
-def disk_folder(path: str) -> Object:
-    """A pod that makes a node's folder for disk tiers, as examples/pool-on-node.yaml says to."""
-    script = f"install -d -o root -g 64646 -m 2770 /host{path} && ls -ld /host{path}"
+def disk_folder(path: str, namespace: str) -> Object:
+    """A pod that makes a node's folder for disk tiers, as examples/pool-on-node.yaml says to, and
+    takes out what earlier tests left: it would be found again, since that is what it is for."""
+    script = f"install -d -o root -g 64646 -m 2770 /host{path} && rm -rf /host{path}/{namespace}"
     return {
         "apiVersion": "v1",
         "kind": "Pod",
