@@ -2,9 +2,10 @@
 
 import mmap
 import shutil
+import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,26 @@ def memory_folder() -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix="onggi-test-", dir="/dev/shm"))
     yield folder
     shutil.rmtree(folder)
+
+
+@pytest.fixture
+def small_volume(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
+    """Mounts a tmpfs of a given size; where this machine does not let us, the test is skipped."""
+    mounted: list[Path] = []
+
+    def mount(size: str) -> Path:
+        folder = tmp_path / "volume"
+        folder.mkdir()
+        command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "onggi-test", str(folder)]
+        tried = subprocess.run(command, capture_output=True, text=True)
+        if tried.returncode:
+            pytest.skip(f"mounting a small volume needs root: {tried.stderr.strip()}")
+        mounted.append(folder)
+        return folder
+
+    yield mount
+    for folder in mounted:
+        subprocess.run(["umount", str(folder)], check=True)
 
 
 class Memory:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Protocol
 
@@ -331,38 +331,29 @@ def test_a_full_disk_is_no_space_and_heals(start: StartAgent, disk_flags: tuple[
     client.close()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small filesystem needs root")
 def test_a_filesystem_that_somebody_else_fills_costs_no_request_and_heals(
-    start: StartAgent, tmp_path: Path
+    small_volume: Callable[[str], Path], start: StartAgent
 ) -> None:
     """Disk full below our own quota, for ever: dingodb/DingoCache#83."""
-    mounted = tmp_path / "disk"
-    mounted.mkdir()
-    assert os.system(f"mount -t tmpfs -o size=24M onggi-test {mounted}") == 0
-    try:
-        agent = start("--disk", "20MiB", "--disk-path", str(mounted))
-        client = ready(agent)
-        kept = chain(10)
-        client.store(kept)
-        client.wait_until_on_disk(10)
-        with (mounted / "filler").open("wb") as filler:
-            room = os.statvfs(mounted)
-            filler.write(b"x" * (room.f_bavail * room.f_frsize))
-        for seed in range(10, 20):
-            assert client.store(chain(10, seed=seed)) == 10
-        until("writes to end", lambda: client.stats()["writes_in_flight"] == 0)
-        assert client.load(tuple(kept)) == list(kept.values())
-        assert "write_fault" not in client.stats()["errors"]
-        (mounted / "filler").unlink()
-        before = client.stats()["disk_pages"]
-        until("stores to reach the disk", lambda: _store_another(client) > before)
-        used = sum(p.stat().st_blocks * 512 for p in mounted.iterdir())
-        assert used <= 20 * MIB
-        assert agent.end() == 0
-    finally:
-        for client in agent.clients:
-            client.close()
-        assert os.system(f"umount {mounted}") == 0
+    mounted = small_volume("24M")
+    agent = start("--disk", "20MiB", "--disk-path", str(mounted))
+    client = ready(agent)
+    kept = chain(10)
+    client.store(kept)
+    client.wait_until_on_disk(10)
+    with (mounted / "filler").open("wb") as filler:
+        room = os.statvfs(mounted)
+        filler.write(b"x" * (room.f_bavail * room.f_frsize))
+    for seed in range(10, 20):
+        assert client.store(chain(10, seed=seed)) == 10
+    until("writes to end", lambda: client.stats()["writes_in_flight"] == 0)
+    assert client.load(tuple(kept)) == list(kept.values())
+    assert "write_fault" not in client.stats()["errors"]
+    (mounted / "filler").unlink()
+    before = client.stats()["disk_pages"]
+    until("stores to reach the disk", lambda: _store_another(client) > before)
+    assert sum(p.stat().st_blocks * 512 for p in mounted.iterdir()) <= 20 * MIB
+    assert agent.end() == 0
 
 
 _seeds = iter(range(100, 10**6))
