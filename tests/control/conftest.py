@@ -39,6 +39,12 @@ apiserver_module = _load("apiserver")
 
 
 @pytest.fixture(scope="session")
+def apiserver() -> Any:
+    """The module that runs API servers, for a test that wants one of its own."""
+    return apiserver_module
+
+
+@pytest.fixture(scope="session")
 def kit() -> Any:
     """Builders for injection tests."""
     return _load("control/inject_kit")

@@ -1,0 +1,101 @@
+"""Install, upgrade, uninstall and install anew, by Helm itself against a real API server."""
+
+import base64
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+pytestmark = pytest.mark.cluster
+
+ROOT = Path(__file__).resolve().parents[2]
+HOOK = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/onggi"
+SECRET = "/api/v1/namespaces/onggi-system/secrets/onggi-tls"
+POOLS = "/apis/onggi.dev/v1alpha1/namespaces/default/kvcachepools"
+CA = base64.b64encode(b"a certificate").decode()
+
+
+class Site:
+    """A cluster of its own, so that what other suites put into theirs is not in the way."""
+
+    def __init__(self, server: Any, helm: Callable[..., str]) -> None:
+        self.server = server
+        self.helm = helm
+
+    def exists(self, path: str) -> bool:
+        try:
+            self.server.request("GET", path)
+        except Exception as fault:  # noqa: BLE001 - the class is the fixture's own
+            if "404" not in str(fault):
+                raise
+            return False
+        return True
+
+
+@pytest.fixture(scope="module")
+def site(helm: str, apiserver: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    if reason := apiserver.missing():
+        pytest.skip(reason)
+    folder = tmp_path_factory.mktemp("helm")
+    with apiserver.run(tmp_path_factory.mktemp("apiserver")) as server:
+        _write_kubeconfig(folder / "kubeconfig", server, apiserver.ADMIN_TOKEN)
+
+        def run(*words: str) -> str:
+            done = subprocess.run(
+                [helm, "--kubeconfig", str(folder / "kubeconfig"), "-n", "onggi-system", *words],
+                capture_output=True,
+                text=True,
+                timeout=100,
+            )
+            assert done.returncode == 0, done.stdout + done.stderr
+            return done.stdout
+
+        yield Site(server, run)
+
+
+def _write_kubeconfig(path: Path, server: Any, token: str) -> None:
+    named = {
+        "clusters": [
+            {
+                "name": "here",
+                "cluster": {"server": server.url, "certificate-authority": str(server.ca_file)},
+            }
+        ],
+        "users": [{"name": "admin", "user": {"token": token}}],
+        "contexts": [{"name": "here", "context": {"cluster": "here", "user": "admin"}}],
+    }
+    body = {"apiVersion": "v1", "kind": "Config", "current-context": "here", **named}
+    path.write_text(yaml.safe_dump(body))
+
+
+def test_a_release_from_first_install_to_last(site: Site) -> None:
+    chart = str(ROOT / "charts/onggi")
+    told = site.helm("install", "onggi", chart, "--create-namespace")
+    assert "kubectl get kvp" in told
+
+    # What the running webhook does.
+    hook = {"name": "inject.onggi.dev", "clientConfig": {"caBundle": CA}}
+    kind = "application/strategic-merge-patch+json"
+    site.server.request("PATCH", HOOK, {"webhooks": [hook]}, kind=kind)
+    kind = "application/merge-patch+json"
+    site.server.request("PATCH", SECRET, {"data": {"ca.crt": CA}}, kind=kind)
+    pool = {"apiVersion": "onggi.dev/v1alpha1", "kind": "KVCachePool"}
+    site.server.request("POST", POOLS, {**pool, "metadata": {"name": "chat"}, "spec": {}})
+
+    site.helm("upgrade", "onggi", chart, "--set", "webhook.timeoutSeconds=4")
+    (hook,) = site.server.request("GET", HOOK)["webhooks"]
+    assert hook["timeoutSeconds"] == 4
+    assert hook["clientConfig"]["caBundle"] == CA
+    assert site.server.request("GET", SECRET)["data"] == {"ca.crt": CA}
+
+    site.helm("uninstall", "onggi")
+    assert not site.exists(HOOK)
+    assert not site.exists("/apis/apps/v1/namespaces/onggi-system/deployments/onggi-webhook")
+    assert site.exists(f"{POOLS}/chat")
+
+    site.helm("install", "onggi", chart)
+    assert site.server.request("GET", SECRET)["data"] == {"ca.crt": CA}
+    assert site.exists(f"{POOLS}/chat")
