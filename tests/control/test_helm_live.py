@@ -28,7 +28,7 @@ class Site:
     def exists(self, path: str) -> bool:
         try:
             self.server.request("GET", path)
-        except Exception as fault:  # noqa: BLE001 - the class is the fixture's own
+        except Exception as fault:
             if "404" not in str(fault):
                 raise
             return False
