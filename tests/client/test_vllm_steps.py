@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tiny_engine import TinyEngine, run_until_idle
-from vllm_stand_ins import BLOCK, PAGE, SPACE, Memory, Sides, page_of
+from vllm_stand_ins import BLOCK, PAGE, SPACES, Memory, Sides, page_of
 
 from onggi import Client, block_keys
 from onggi.arena import Arena
@@ -43,19 +43,19 @@ class SpoiltCopier(HostCopier):
 
 def check_all_that_is_kept(agent: Any, engine: TinyEngine) -> int:
     """Every block the agent holds has the bytes of its tokens. Returns how many were looked at."""
-    client = Client(agent.socket_path, spaces=[SPACE], deadline_s=5.0)
+    ranks = len(engine.memories)
+    client = Client(agent.socket_path, spaces=SPACES[:ranks], deadline_s=5.0)
     looked = 0
     for live in engine.done:
         tokens = live.request.all_token_ids
         keys = block_keys(tokens, BLOCK)
         for number, key in enumerate(keys):
-            page = bytearray(PAGE)
-            if client.load([key], [page], wait_s=5.0):
-                assert bytes(page) == page_of(tokens[: (number + 1) * BLOCK]), (
-                    live.request.request_id,
-                    number,
-                )
-                looked += 1
+            for rank in range(ranks):
+                page = bytearray(PAGE)
+                if client.load([key], [page], wait_s=5.0, space=rank):
+                    right = page_of(tokens[: (number + 1) * BLOCK], rank)
+                    assert bytes(page) == right, (live.request.request_id, number, rank)
+                    looked += 1
     client.close()
     return looked
 
@@ -72,11 +72,14 @@ def test_preemption_aborts_failures_and_late_copies(
 ) -> None:
     rng = random.Random(seed)
     agent = make_agent(extents=1, segments=rng.choice([0, 4]))
-    sides: Sides = make_sides(agent, blocks=rng.choice([14, 20, 40]), copier=SpoiltCopier)
-    assert isinstance(sides.copier, SpoiltCopier)
-    sides.copier.rng = random.Random(seed + 1)
-    sides.copier.slow = rng.choice([0.0, 0.5, 1.0])
-    sides.copier.failing = rng.choice([0.0, 0.0, 0.2])
+    sides: Sides = make_sides(
+        agent, blocks=rng.choice([14, 20, 40]), ranks=1 + seed % 2, copier=SpoiltCopier
+    )
+    failing = rng.choice([0.0, 0.0, 0.2])
+    for number, copier in enumerate(sides.copiers):
+        copier.rng = random.Random(seed + number)
+        copier.slow = rng.choice([0.0, 0.5, 1.0])
+        copier.failing = failing
     engine = TinyEngine(sides)
     names = iter(range(100))
 
@@ -90,8 +93,8 @@ def test_preemption_aborts_failures_and_late_copies(
     for _ in range(3):
         engine.add(f"r{next(names)}", prompts(rng), rng.randrange(1, 24))
     run_until_idle(engine, each_step)
-    assert sorted(engine.free) == list(range(sides.memory.blocks))  # no block lost, none twice
-    if not sides.copier.failing:
+    assert sorted(engine.free) == list(range(sides.memories[0].blocks))  # no block lost, none twice
+    if not failing:
         assert sides.faults.total == 0
     check_all_that_is_kept(agent, engine)
     assert soon(lambda: agent.stats()["open_loads"] == 0)

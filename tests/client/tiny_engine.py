@@ -14,6 +14,8 @@ from typing import Any
 
 from vllm_stand_ins import BLOCK, PAGE, Request, Sides, page_of, step_output
 
+from onggi.connectors.vllm.metadata import Report
+
 JUNK = b"\xee" * PAGE
 
 
@@ -31,8 +33,8 @@ class Live:
 class TinyEngine:
     def __init__(self, sides: Sides, *, running_max: int = 3) -> None:
         self.sides = sides
-        self.memory = sides.memory
-        self.free = list(range(sides.memory.blocks))
+        self.memories = sides.memories
+        self.free = list(range(sides.memories[0].blocks))
         self.running_max = running_max
         self.waiting: list[Live] = []
         self.loading: dict[str, Live] = {}
@@ -42,6 +44,10 @@ class TinyEngine:
         self.preempted: set[str] = set()
         self.recomputed = 0
         self._new_blocks: list[int] = []
+        self._said_sent: dict[str, set[int]] = {}
+        self._said_received: dict[str, set[int]] = {}
+        self._answer: tuple[set[str], set[str]] = (set(), set())
+        self._async_errors: set[int] = set()
 
     # ---- requests come and go
 
@@ -77,22 +83,31 @@ class TinyEngine:
         output = step_output(scheduled, tables, self.preempted)
         self.preempted = set()
         plan = self.sides.scheduler.plan(output)
-        self.sides.worker.fence(plan)
+        workers = self.sides.workers
+        for worker in workers:
+            worker.fence(plan)
         self._junk_new_blocks()
         if sync:
-            self.sides.worker.load(plan)
+            for worker in workers:
+                worker.load(plan)
         batch = [live for live in self.running if live.request.request_id in scheduled]
         for live in batch:
             self._forward(live, scheduled[live.request.request_id])
-        if not sync:
-            self.sides.worker.load(plan)
-        self.sides.worker.after_forward(plan)
-        sent, received = self.sides.worker.finished()
-        errors = self.sides.worker.take_errors()
-        self.sides.scheduler.reported(self.sides.worker.take_report(), received)
+        errors: set[int] = set()
+        report, sent, received = Report(), set(), set()
+        for rank, worker in enumerate(workers):
+            if not sync:
+                worker.load(plan)
+            worker.after_forward(plan)
+            sent |= self._all_said(self._said_sent, rank, worker.finished, 0)
+            received |= self._all_said(self._said_received, rank, None, 1)
+            errors |= worker.take_errors()
+            report = report.merged(worker.take_report())
+        self._async_errors |= errors
+        self.sides.scheduler.reported(report, received)
         for live in batch:
             self._settle(live, scheduled[live.request.request_id], errors)
-        self._received(received, errors)
+        self._received(received, self._async_errors)
         for name in sent:
             self.free += self.held.pop(name)
 
@@ -153,8 +168,23 @@ class TinyEngine:
 
     def _junk_new_blocks(self) -> None:
         for block in self._new_blocks:
-            self.memory.write(block, JUNK)
+            for memory in self.memories:
+                memory.write(block, JUNK)
         self._new_blocks = []
+
+    def _all_said(self, said: dict[str, set[int]], rank: int, ask: Any, which: int) -> set[str]:
+        """Requests that every rank has named once, as vLLM adds up its workers' answers."""
+        if which == 0:
+            self._answer = ask()
+        whole = set()
+        for name in self._answer[which]:
+            ranks = said.setdefault(name, set())
+            assert rank not in ranks, f"{name} was reported twice"
+            ranks.add(rank)
+            if len(ranks) == len(self.sides.workers):
+                whole.add(name)
+                del said[name]
+        return whole
 
     # ---- computing
 
@@ -163,14 +193,17 @@ class TinyEngine:
         computed = request.num_computed_tokens
         live.wrong_from = None
         for number in range(computed // BLOCK):
-            want = page_of(request.all_token_ids[: (number + 1) * BLOCK])
-            if self.memory.read(live.table[number]) != want:
-                live.wrong_from = number
+            tokens = request.all_token_ids[: (number + 1) * BLOCK]
+            if any(
+                memory.read(live.table[number]) != page_of(tokens, rank)
+                for rank, memory in enumerate(self.memories)
+            ):
+                live.wrong_from = number  # ranks add up their layers, so all go wrong with one
                 break
         for number in range(computed // BLOCK, (computed + todo) // BLOCK):
-            page = page_of(request.all_token_ids[: (number + 1) * BLOCK])
-            garbage = live.wrong_from is not None
-            self.memory.write(live.table[number], page[::-1] if garbage else page)
+            for rank, memory in enumerate(self.memories):
+                page = page_of(request.all_token_ids[: (number + 1) * BLOCK], rank)
+                memory.write(live.table[number], page if live.wrong_from is None else page[::-1])
 
     def _settle(self, live: Live, todo: int, errors: set[int]) -> None:
         request = live.request
@@ -201,6 +234,7 @@ class TinyEngine:
             good = next(
                 (n for n, block in enumerate(live.table) if block in errors), len(live.table)
             )
+            errors -= set(live.table)
             live.request.num_computed_tokens = good * BLOCK
             if good == 0:
                 self.free += live.table

@@ -23,7 +23,8 @@ from onggi.connectors.vllm.worker import Worker
 
 BLOCK = 16
 PAGE = 4096
-SPACE = SpaceSpec(b"v" * 16, PAGE, BLOCK)
+SPACES = [SpaceSpec(bytes([rank + 1]) * 16, PAGE, BLOCK) for rank in range(2)]
+SPACE = SPACES[0]
 
 
 @dataclass
@@ -59,9 +60,9 @@ def step_output(
     )
 
 
-def page_of(tokens: list[int], salt: str | None = None) -> bytes:
+def page_of(tokens: list[int], rank: int = 0) -> bytes:
     """The bytes a block holds after computing: they follow from all tokens up to its end."""
-    seed = hashlib.sha256(repr((tokens, salt)).encode()).digest()
+    seed = hashlib.sha256(repr((tokens, rank)).encode()).digest()
     return (seed * (PAGE // 32))[:PAGE]
 
 
@@ -92,29 +93,35 @@ class Memory:
 
 
 class Sides:
-    """A scheduler side and a worker side on one agent, as vLLM would make them."""
+    """A scheduler side and a worker side for each rank on one agent, as vLLM would make them."""
 
-    def __init__(self, agent: Any, blocks: int = 256, **kwargs: Any) -> None:
+    def __init__(self, agent: Any, blocks: int = 256, ranks: int = 1, **kwargs: Any) -> None:
         deadline_s = kwargs.pop("deadline_s", 2.0)
         make_copier = kwargs.pop("copier", HostCopier)
-        self.memory = Memory(blocks)
         self.tally = Tally()
         self.faults = Faults("test")
-        self.clients = [
-            Client(agent.socket_path, spaces=[SPACE], deadline_s=deadline_s) for _ in range(2)
-        ]
+        self.memories = [Memory(blocks) for _ in range(ranks)]
         self.scheduler = Scheduler(
-            self.clients[0],
+            Client(agent.socket_path, spaces=SPACES[:ranks], deadline_s=deadline_s),
             BLOCK,
             disk_wait_s=2.0,
-            ranks=1,
+            ranks=ranks,
             faults=self.faults,
             tally=self.tally,
             **kwargs,
         )
-        self.copier = make_copier(self.memory.map)
-        self.worker = Worker(self.clients[1], self.copier, 0, self.faults, self.tally)
+        self.copiers = [make_copier(memory.map) for memory in self.memories]
+        self.workers = []
+        for rank, copier in enumerate(self.copiers):
+            client = Client(agent.socket_path, spaces=[SPACES[rank]], deadline_s=deadline_s)
+            self.workers.append(Worker(client, copier, rank, self.faults, self.tally))
+
+    @property
+    def worker(self) -> Worker:
+        (only,) = self.workers
+        return only
 
     def close(self) -> None:
-        self.worker.close()
+        for worker in self.workers:
+            worker.close()
         self.scheduler.close()
