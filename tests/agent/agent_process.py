@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from onggi_core.identity import ROOT
 from onggi_core.wire.cut import Cutter, Frame
@@ -59,6 +59,22 @@ def until(what: str, found: Callable[[], T]) -> T:
         if time.monotonic() > give_up_s:
             raise AssertionError(f"not within {WAIT_S} s: {what}")
     return answer
+
+
+SMALL = ("--memory", "16MiB", "--extent", "4MiB")
+
+
+class StartAgent(Protocol):
+    def __call__(self, *flags: str, **environment: str) -> "AgentProcess": ...
+
+
+def ready(agent: "AgentProcess") -> "BareClient":
+    """A client of a SMALL agent whose whole arena is touched."""
+    agent.wait_for("arena_ready")
+    agent.wait_for("listening")
+    client = BareClient(agent)
+    until("the arena to be offered", lambda: client.stats()["arena_ready_bytes"] == 16 * MIB)
+    return client
 
 
 class AgentProcess:

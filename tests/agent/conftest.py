@@ -12,6 +12,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))  # disk_bench and agent_process, shared by the tests
 
+from agent_process import SMALL, AgentProcess
+
 
 @pytest.fixture
 def memory_folder() -> Iterator[Path]:
@@ -19,6 +21,25 @@ def memory_folder() -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix="onggi-test-", dir="/dev/shm"))
     yield folder
     shutil.rmtree(folder)
+
+
+@pytest.fixture
+def start(memory_folder: Path) -> Iterator[Callable[..., AgentProcess]]:
+    """Starts small agents on one socket folder and ends what is left of them."""
+    started: list[AgentProcess] = []
+
+    def start_one(*flags: str, **environment: str) -> AgentProcess:
+        started.append(AgentProcess(memory_folder, *SMALL, *flags, **environment))
+        return started[-1]
+
+    yield start_one
+    for agent in started:
+        agent.clean_up()
+
+
+@pytest.fixture
+def disk_flags(tmp_path: Path) -> tuple[str, ...]:
+    return ("--disk", "64MiB", "--disk-path", str(tmp_path / "disk"))
 
 
 @pytest.fixture

@@ -1,59 +1,29 @@
-"""A real agent process over its socket: blocks in, blocks out, through restarts and deaths."""
+"""A real agent process over its socket: blocks in, blocks out, ends and deaths."""
 
 import os
-import resource
 import signal
 import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Protocol
 
-import pytest
-from agent_process import MIB, PAGE_BYTES, AgentProcess, BareClient, chain, until
-from disk_bench import edit
+from agent_process import (
+    MIB,
+    PAGE_BYTES,
+    SMALL,
+    AgentProcess,
+    BareClient,
+    StartAgent,
+    chain,
+    ready,
+    until,
+)
 
 from onggi_core.identity import ROOT
 from onggi_core.wire.replies import LoadPrepared, StorePrepared
 from onggi_core.wire.requests import LoadPrepare, Lookup, SpaceSpec, StatsRequest, StorePrepare
 from onggi_sidecar.arena.header import RETIRED_EPOCH
-from onggi_sidecar.disk.segment import SEGMENT_HEADER_BYTES
-
-SMALL = ("--memory", "16MiB", "--extent", "4MiB")
-
-
-class StartAgent(Protocol):
-    def __call__(self, *flags: str, **environment: str) -> AgentProcess: ...
-
-
-@pytest.fixture
-def start(memory_folder: Path) -> Iterator[StartAgent]:
-    """Starts agents on one socket folder and ends what is left of them."""
-    started: list[AgentProcess] = []
-
-    def start_one(*flags: str, **environment: str) -> AgentProcess:
-        started.append(AgentProcess(memory_folder, *SMALL, *flags, **environment))
-        return started[-1]
-
-    yield start_one
-    for agent in started:
-        agent.clean_up()
-
-
-@pytest.fixture
-def disk_flags(tmp_path: Path) -> tuple[str, ...]:
-    return ("--disk", "64MiB", "--disk-path", str(tmp_path / "disk"))
-
-
-def ready(agent: AgentProcess) -> BareClient:
-    """A client of an agent whose whole arena is touched."""
-    agent.wait_for("arena_ready")
-    agent.wait_for("listening")
-    client = BareClient(agent)
-    until("the arena to be offered", lambda: client.stats()["arena_ready_bytes"] == 16 * MIB)
-    return client
 
 
 def test_what_is_stored_is_loaded(start: StartAgent) -> None:
@@ -65,27 +35,6 @@ def test_what_is_stored_is_loaded(start: StartAgent) -> None:
     stats = client.stats()
     assert (stats["hit_host_blocks"], stats["hit_disk_blocks"]) == (10, 0)
     assert stats["tokens_saved"] == 160
-    client.close()
-
-
-def test_a_killed_agent_finds_its_disk_tier_again(
-    start: StartAgent, disk_flags: tuple[str, ...]
-) -> None:
-    blocks = chain(40)
-    first = start(*disk_flags)
-    client = ready(first)
-    client.store(blocks)
-    client.wait_until_on_disk(40)
-    first.end(signal.SIGKILL)
-    client.close()
-
-    second = start(*disk_flags)
-    client = ready(second)
-    assert second.said("disk_ready")[0]["adopted_blocks"] == 40
-    assert client.looked(*blocks) == (0, 40)
-    assert client.load(tuple(blocks)) == list(blocks.values())
-    assert client.stats()["hit_disk_blocks"] == 40
-    assert client.looked(*blocks) == (40, 40)
     client.close()
 
 
@@ -227,142 +176,6 @@ def test_a_second_agent_on_the_socket_is_refused_and_the_first_undisturbed(
     assert "another agent serves socket" in second.said("start_refused")[0]["message"]
     assert client.load(tuple(blocks)) == list(blocks.values())
     client.close()
-
-
-def test_a_second_agent_on_the_disk_folder_is_told_who_has_it(
-    start: StartAgent, disk_flags: tuple[str, ...], tmp_path: Path
-) -> None:
-    first = start(*disk_flags, ONGGI_AGENT_POD_NAME="chat-0")
-    client = ready(first)
-    client.store(chain(10))
-    (tmp_path / "run").mkdir()
-    second = AgentProcess(tmp_path / "run", *SMALL, *disk_flags)
-    assert second.wait() == 1
-    message = second.said("start_refused")[0]["message"]
-    assert f"is in use by process {first.process.pid} of pod chat-0 since 20" in message
-    assert list((tmp_path / "run").iterdir()) == []
-    second.clean_up()
-    client.wait_until_on_disk(10)
-    client.close()
-
-
-@pytest.mark.parametrize("path", ["/proc/onggi", "/dev/null/onggi"])
-def test_a_disk_folder_that_cannot_be_used_costs_the_disk_tier_alone(
-    start: StartAgent, path: str
-) -> None:
-    """fsGroup and permissions: modelexpress#682. The sentence names user, group and path."""
-    agent = start("--disk", "64MiB", "--disk-path", path)
-    client = ready(agent)
-    message = agent.wait_for("disk_unavailable")["message"]
-    assert f"cannot write to disk_path {path} as uid {os.geteuid()}, gid {os.getegid()}" in message
-    assert message.endswith("serving without a disk tier")
-    blocks = chain(3)
-    client.store(blocks)
-    assert client.load(tuple(blocks)) == list(blocks.values())
-    client.close()
-
-
-def test_agents_that_share_a_disk_path_have_a_folder_each_and_successors_adopt(
-    start: StartAgent, disk_flags: tuple[str, ...], tmp_path: Path
-) -> None:
-    shared = (*disk_flags, "--disk-claim", "shared")
-    first = start(*shared)
-    client = ready(first)
-    blocks = chain(10)
-    client.store(blocks)
-    client.wait_until_on_disk(10)
-    (tmp_path / "run").mkdir()
-    second = AgentProcess(tmp_path / "run", *SMALL, *shared)
-    second.wait_for("listening")
-    assert second.said("disk_ready")[0]["adopted_blocks"] == 0
-    assert client.load(tuple(blocks)) == list(blocks.values())
-    first.end(signal.SIGKILL)
-    client.close()
-    successor = start(*shared)
-    successor.wait_for("listening")
-    assert successor.said("disk_ready")[0]["adopted_blocks"] == 10
-    assert sorted(p.name for p in (tmp_path / "disk").iterdir()) == ["slot-0", "slot-1"]
-    second.clean_up()
-
-
-def test_damage_on_disk_costs_only_the_damaged_blocks(
-    start: StartAgent, disk_flags: tuple[str, ...], tmp_path: Path
-) -> None:
-    """Eight chained blocks, a bit of the third flipped: the prefix is two, and heals."""
-    blocks = chain(8)
-    keys = tuple(blocks)
-    agent = start(*disk_flags)
-    client = ready(agent)
-    client.store(blocks)
-    client.wait_until_on_disk(8)
-    agent.end()
-    client.close()
-    segment = tmp_path / "disk" / "segment-000000"
-    at = SEGMENT_HEADER_BYTES + segment.read_bytes()[SEGMENT_HEADER_BYTES:].index(blocks[keys[2]])
-    edit(segment, at + 1000, lambda b: bytes([b[0] ^ 1]))
-
-    client = ready(start(*disk_flags))
-    assert client.load(keys) == list(blocks.values())[:2]
-    assert [client.load((key,)) for key in keys] == [
-        [] if n == 2 else [page] for n, page in enumerate(blocks.values())
-    ]
-    assert client.stats()["errors"]["corrupt"] == 1
-    client.store({keys[2]: blocks[keys[2]]}, parent=keys[1])
-    assert client.load(keys) == list(blocks.values())
-    client.close()
-
-
-def test_a_full_disk_is_no_space_and_heals(start: StartAgent, disk_flags: tuple[str, ...]) -> None:
-    """A limit on file sizes stands in for a full filesystem: it refuses a new segment alike."""
-    agent = start(*disk_flags)
-    client = ready(agent)
-    resource.prlimit(agent.process.pid, resource.RLIMIT_FSIZE, (MIB, -1))
-    blocks = chain(10)
-    client.store(blocks)
-    until("writes to be given up", lambda: client.stats()["writes_in_flight"] == 0)
-    assert client.load(tuple(blocks)) == list(blocks.values())
-    stats = client.stats()
-    assert stats["disk_pages"] == 0
-    segments = stats["disk_bytes"] // (4 * MIB)
-    assert 0 < stats["errors"]["no_space"] <= 10 * segments  # each block once a segment, no loop
-    resource.prlimit(agent.process.pid, resource.RLIMIT_FSIZE, (-1, -1))
-    client.store(chain(10, seed=1))
-    until("stores to reach the disk", lambda: _store_another(client) > 0)
-    client.close()
-
-
-def test_a_filesystem_that_somebody_else_fills_costs_no_request_and_heals(
-    small_volume: Callable[[str], Path], start: StartAgent
-) -> None:
-    """Disk full below our own quota, for ever: dingodb/DingoCache#83."""
-    mounted = small_volume("24M")
-    agent = start("--disk", "20MiB", "--disk-path", str(mounted))
-    client = ready(agent)
-    kept = chain(10)
-    client.store(kept)
-    client.wait_until_on_disk(10)
-    with (mounted / "filler").open("wb") as filler:
-        room = os.statvfs(mounted)
-        filler.write(b"x" * (room.f_bavail * room.f_frsize))
-    for seed in range(10, 20):
-        assert client.store(chain(10, seed=seed)) == 10
-    until("writes to end", lambda: client.stats()["writes_in_flight"] == 0)
-    assert client.load(tuple(kept)) == list(kept.values())
-    assert "write_fault" not in client.stats()["errors"]
-    (mounted / "filler").unlink()
-    before = client.stats()["disk_pages"]
-    until("stores to reach the disk", lambda: _store_another(client) > before)
-    assert sum(p.stat().st_blocks * 512 for p in mounted.iterdir()) <= 20 * MIB
-    assert agent.end() == 0
-
-
-_seeds = iter(range(100, 10**6))
-
-
-def _store_another(client: BareClient) -> int:
-    client.store(chain(1, seed=next(_seeds)))
-    pages: int = client.stats()["disk_pages"]
-    return pages
 
 
 def test_a_bug_of_ours_ends_the_agent_with_its_own_code_and_keeps_the_disk(
