@@ -307,3 +307,47 @@ def test_damaged_blocks_are_computed_again(tight: dict[str, Any], damaged: dict[
 def test_what_was_damaged_is_stored_anew(tight: dict[str, Any], damaged: dict[str, Any]) -> None:
     assert damaged["again"]["cached"] == [43 * BLOCK]
     assert damaged["again"]["tokens"] == tight["disk"][-1]["tokens"]
+
+
+# ---- fifth life: two ranks, each process its own, as a served model has them
+
+
+@pytest.fixture(scope="module")
+def ranks(start: Any, agent: AgentProcess) -> dict[str, Any]:
+    processes = {
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "1",
+        "VLLM_CPU_OMP_THREADS_BIND": "0|1",
+        "OMP_NUM_THREADS": "1",
+    }
+    with start(agent, "ranks", tensor_parallel_size=2, env=processes) as engine:
+        seen = {"cold": engine.generate(LONG, prompt(80, 400), max_tokens=40)}
+        time.sleep(1.0)
+        seen["saved"] = engine.metrics()
+        seen["reset"] = engine.ask(do="reset")
+        seen["warm"] = engine.generate(LONG, prompt(80, 400), max_tokens=40)
+        time.sleep(1.0)
+        engine.generate(prompt(81, 40))
+        seen["loaded"] = engine.metrics()
+        # The agent is gone and back, empty; nothing fails and nothing old is found.
+        agent.kill()
+        engine.ask(do="reset")
+        seen["gone"] = engine.generate(LONG, max_tokens=40)
+        agent.start()
+    return seen
+
+
+def test_ranks_save_and_load_their_own_parts(ranks: dict[str, Any]) -> None:
+    assert ranks["cold"]["cached"] == [0, 0]  # one rank's blocks are not another layout's
+    assert onggi(ranks["saved"], "saved_blocks") >= 2 * (46 + 12)
+    assert onggi(ranks["saved"], "saved_bytes") == onggi(ranks["saved"], "saved_blocks") * PAGE / 2
+    assert ranks["reset"] == {"reset": True}
+    assert ranks["warm"]["tokens"] == ranks["cold"]["tokens"]
+    assert ranks["warm"]["cached"] == [46 * BLOCK, 12 * BLOCK]
+    assert onggi(ranks["loaded"], "loaded_tokens_host") == (46 + 12) * BLOCK
+    assert onggi(ranks["loaded"], "failed_load_blocks") == 0
+
+
+def test_ranks_go_on_without_the_agent(ranks: dict[str, Any]) -> None:
+    assert ranks["gone"]["tokens"] == ranks["cold"]["tokens"][:1]
+    assert ranks["gone"]["cached"] == [0]
+    assert onggi(ranks["loaded"], "faults") == 0

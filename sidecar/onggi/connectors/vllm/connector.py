@@ -20,7 +20,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
 from vllm.v1.metrics.cache_hit_source import CacheHitSource
 
 from onggi.connectors.vllm import start
-from onggi.connectors.vllm.guard import Faults, hook
+from onggi.connectors.vllm.guard import Faults, hook, log
 from onggi.connectors.vllm.metadata import Report, Space, StepPlan
 from onggi.connectors.vllm.options import Options, read_options
 from onggi.connectors.vllm.scheduler import MISS, Scheduler
@@ -72,6 +72,13 @@ class OnggiConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         self._worker: Worker | None = None
         self._space: Space | None = None
         self.options = self._read_options()
+        policy = self._kv_transfer_config.kv_load_failure_policy
+        if policy != "recompute" and role == KVConnectorRole.SCHEDULER:
+            log.warning(
+                "onggi: kv_load_failure_policy is %s: a block that cannot be loaded fails its "
+                "request; use recompute",
+                policy,
+            )
 
     @hook(lambda: Options(socket=""))
     def _read_options(self) -> Options:
