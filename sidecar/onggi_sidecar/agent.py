@@ -7,7 +7,7 @@ so that the first lookup after a restart already hits; SIGTERM is heard from the
 
 import asyncio
 import gc
-import random
+import importlib
 import signal
 import sys
 import time
@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from onggi_core.engine.engine import Engine
 from onggi_core.engine.events import ModeSet, Stopping
-from onggi_core.heartbeat import Directive, Heartbeat
+from onggi_core.heartbeat import Directive
 from onggi_core.wire import replies
 from onggi_sidecar.assembly import (
     in_daemon_thread,
@@ -30,12 +30,9 @@ from onggi_sidecar.assembly import (
 from onggi_sidecar.config import AgentConfig
 from onggi_sidecar.disk.tier import SEAL_RESERVE_S, DiskTier
 from onggi_sidecar.errors import StartRefused
-from onggi_sidecar.figures import gather_figures, make_heartbeat
-from onggi_sidecar.heartbeat import HeartbeatPoster
-from onggi_sidecar.http import HttpServer
+from onggi_sidecar.figures import gather_figures
 from onggi_sidecar.log import error, event, warn
 from onggi_sidecar.mailbox import Mailbox
-from onggi_sidecar.metrics import Metrics
 from onggi_sidecar.server import Server
 from onggi_sidecar.shell import Shell
 from onggi_sidecar.socketfile import claim_socket
@@ -142,25 +139,26 @@ class Agent:
         gc.enable()
 
     async def _start_reporting(self, shell: Shell, stack: AsyncExitStack) -> None:
-        config = self._config
-        timings = (
-            self._disk.counts.seconds if self._disk is not None else deque[tuple[str, float]]()
+        """HTTP, metrics and heartbeats, whose libraries take longer to load than all the rest:
+        in a thread, while clients are served already."""
+        await in_daemon_thread(
+            lambda: importlib.import_module("onggi_sidecar.reporting"), "onggi-import"
         )
-        metrics = Metrics(self._figures, self._tally, timings)
-        stack.callback(metrics.close)
-        http = HttpServer(metrics, self._unready)
-        stack.push_async_callback(http.close)
-        await http.start(config.http_host, config.http_port)
-        if config.operator_url:
-            poster = HeartbeatPoster(
-                config,
-                report=self._heartbeat,
-                obey=lambda directive: self._obey(directive, shell),
-                dice=random.Random(),  # noqa: S311  spreads agents out, hides nothing
+        from onggi_sidecar.reporting import Reporting
+
+        reporting = Reporting(
+            self._config,
+            figures=self._figures,
+            tally=self._tally,
+            disk_seconds=self._disk.counts.seconds if self._disk is not None else deque(),
+            unready=self._unready,
+        )
+        stack.push_async_callback(reporting.close)
+        await reporting.serve_http()
+        if self._config.operator_url:
+            reporting.post_heartbeats(
+                obey=lambda directive: self._obey(directive, shell), ended=self._posting_ended
             )
-            posting = asyncio.create_task(poster.run())
-            posting.add_done_callback(self._posting_ended)
-            stack.callback(posting.cancel)
 
     async def _take_down(self, shell: Shell, server: Server) -> None:
         """Stop admitting, finish or abandon I/O within the deadline, seal the journal."""
@@ -196,9 +194,6 @@ class Agent:
         """Whether blocks are still on their way to disk: each write's end may start another."""
         assert self._engine is not None
         return bool(self._engine.stats()["writes_in_flight"])
-
-    def _heartbeat(self) -> Heartbeat:
-        return make_heartbeat(self._figures(), self._config)
 
     def _obey(self, directive: Directive, shell: Shell) -> None:
         assert self._engine is not None

@@ -1,0 +1,62 @@
+"""What the agent tells others: HTTP with its metrics, and heartbeats to the operator.
+
+Loaded after the socket listens: aiohttp and OpenTelemetry take most of the time a start takes.
+"""
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from onggi_core.heartbeat import Directive
+from onggi_sidecar.config import AgentConfig
+from onggi_sidecar.figures import make_heartbeat
+from onggi_sidecar.heartbeat import HeartbeatPoster
+from onggi_sidecar.http import HttpServer
+from onggi_sidecar.metrics import Metrics
+from onggi_sidecar.tally import Tally
+
+
+class Reporting:
+    """One agent's reports. `figures` is asked on the loop, each time something is told."""
+
+    def __init__(
+        self,
+        config: AgentConfig,
+        *,
+        figures: Callable[[], dict[str, Any]],
+        tally: Tally,
+        disk_seconds: deque[tuple[str, float]],
+        unready: Callable[[], str],
+    ) -> None:
+        self._config = config
+        self._figures = figures
+        self._metrics = Metrics(figures, tally, disk_seconds)
+        self._http = HttpServer(self._metrics, unready)
+        self._posting: asyncio.Task[None] | None = None
+
+    async def serve_http(self) -> None:
+        await self._http.start(self._config.http_host, self._config.http_port)
+
+    def post_heartbeats(
+        self,
+        *,
+        obey: Callable[[Directive], None],
+        ended: Callable[[asyncio.Task[None]], None],
+    ) -> None:
+        """Until close(). `ended` hears of the task's end, whatever its cause."""
+        poster = HeartbeatPoster(
+            self._config,
+            report=lambda: make_heartbeat(self._figures(), self._config),
+            obey=obey,
+            dice=random.Random(),  # noqa: S311  spreads agents out, hides nothing
+        )
+        self._posting = asyncio.create_task(poster.run())
+        self._posting.add_done_callback(ended)
+
+    async def close(self) -> None:
+        if self._posting is not None:
+            self._posting.cancel()
+        await self._http.close()
+        self._metrics.close()
