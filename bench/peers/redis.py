@@ -22,8 +22,6 @@ from bench.children import start_child
 
 START_S: Final = 20.0
 POLL_S: Final = 0.02
-READ_BYTES: Final = 1024 * 1024
-"""redis-py reads 64 KiB at a time by default; with this much it was faster for values this size."""
 
 
 class RedisFailed(Exception):
@@ -79,12 +77,7 @@ class RedisClient:
 
     def __init__(self, socket: Path) -> None:
         redis = importlib.import_module("redis")
-        pool = redis.ConnectionPool(
-            connection_class=redis.UnixDomainSocketConnection,
-            path=str(socket),
-            socket_read_size=READ_BYTES,
-        )
-        self._redis: Any = redis.Redis(connection_pool=pool)
+        self._redis: Any = redis.Redis(unix_socket_path=str(socket))
         self.name = f"redis {self._redis.info('server')['redis_version']}"
 
     def store(self, keys: Sequence[bytes], pages: Sequence[memoryview]) -> None:
