@@ -8,7 +8,7 @@ from typing import Any
 
 from onggi_core.heartbeat import Mode
 from onggi_operator.inject.containers import Installation
-from onggi_operator.inject.limits import ContainerLimits
+from onggi_operator.inject.limits import Limits, Scope
 from onggi_operator.inject.outcome import (
     Injected,
     Outcome,
@@ -22,9 +22,9 @@ from onggi_operator.inject.request import read_request
 from onggi_operator.pool import DiskTier, Medium, MemoryTier, Pool
 from onggi_operator.webhook.review import Review, answer
 
-__all__ = ["ContainerLimits", "MemoryTier", "Review", "answer", "read_status", "skipped_status"]
+__all__ = ["Limits", "MemoryTier", "Review", "Scope", "answer", "read_status", "skipped_status"]
 
-Limits = tuple[ContainerLimits, ...]
+Several = tuple[Limits, ...]
 GI = 1024**3
 
 INSTALL = Installation(
@@ -76,7 +76,7 @@ def pod(
 def plan(
     body: dict[str, Any],
     pool: Pool = POOL,
-    limits: Limits = (),
+    limits: Several = (),
     **changes: Any,
 ) -> Outcome:
     asked = read_request(body)
@@ -88,7 +88,7 @@ def plan(
 def inject(
     body: dict[str, Any],
     pool: Pool = POOL,
-    limits: Limits = (),
+    limits: Several = (),
     **changes: Any,
 ) -> dict[str, Any]:
     """The pod after its patch; an assertion when it was not injected."""

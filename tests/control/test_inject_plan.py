@@ -231,12 +231,23 @@ LIMIT = {"source": "small", "minimum": {}, "maximum": {}, "ratio": {}}
 def test_what_the_namespace_would_refuse_is_skipped_with_both_numbers(
     kit: Any, limit: dict[str, Any], message: str
 ) -> None:
-    limits = (kit.ContainerLimits(**{**LIMIT, **limit}),)
+    limits = (kit.Limits(scope=kit.Scope.CONTAINER, **{**LIMIT, **limit}),)
     assert kit.skipped(kit.pod(), limits=limits) == ("LimitRange", message)
 
 
 def test_limits_that_fit_are_no_matter(kit: Any) -> None:
-    limits = (kit.ContainerLimits(**{**LIMIT, "maximum": {"memory": "2Gi", "cpu": "1"}}),)
+    most = {**LIMIT, "maximum": {"memory": "2Gi", "cpu": "1"}}
+    limits = tuple(kit.Limits(scope=scope, **most) for scope in kit.Scope)
+    kit.inject(kit.pod(), kit.POOL, limits)
+
+
+def test_a_pod_that_would_outgrow_its_own_limit_is_skipped_with_both_numbers(kit: Any) -> None:
+    limits = (kit.Limits(scope=kit.Scope.POD, **{**LIMIT, "maximum": {"memory": "9Gi"}}),)
+    assert kit.skipped(kit.pod(kit.engine(resources=FIXED)), limits=limits) == (
+        "LimitRange",
+        "the pod with its agent needs 9.1Gi of memory, and at most 9Gi are allowed"
+        " (LimitRange small)",
+    )
     kit.inject(kit.pod(), kit.POOL, limits)
 
 

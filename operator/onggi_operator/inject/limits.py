@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from fractions import Fraction
 from typing import Any
 
@@ -9,45 +10,56 @@ from onggi_core.quantity import exact_quantity, format_size
 from onggi_operator.inject.outcome import Skipped, SkipReason
 
 
+class Scope(str, Enum):
+    """What a limit is for; claims and images have others, which are no matter here."""
+
+    CONTAINER = "Container"
+    POD = "Pod"
+
+
 @dataclass(frozen=True, slots=True)
-class ContainerLimits:
-    """One LimitRange item of type Container. Quantities as they were written, by resource name."""
+class Limits:
+    """One LimitRange item. Quantities as they were written, by resource name."""
 
     source: str
+    scope: Scope
     minimum: Mapping[str, str]
     maximum: Mapping[str, str]
     ratio: Mapping[str, str]
 
 
-def read_limits(body: Mapping[str, Any]) -> tuple[ContainerLimits, ...]:
-    """The items of one LimitRange object that bound a container."""
+def read_limits(body: Mapping[str, Any]) -> tuple[Limits, ...]:
+    """The items of one LimitRange object that bound a container or a pod."""
     return tuple(
-        ContainerLimits(
+        Limits(
             source=body["metadata"]["name"],
+            scope=Scope(item["type"]),
             minimum=item.get("min") or {},
             maximum=item.get("max") or {},
             ratio=item.get("maxLimitRequestRatio") or {},
         )
         for item in body["spec"]["limits"]
-        if item.get("type") == "Container"
+        if item["type"] in Scope._value2member_map_
     )
 
 
 def limit_conflict(
-    containers: Sequence[Mapping[str, Any]], limits: Iterable[ContainerLimits]
+    pod: Mapping[str, Any], added: Sequence[Mapping[str, Any]], limits: Iterable[Limits]
 ) -> Skipped | None:
-    """The first container that a LimitRange would refuse, with both numbers."""
+    """The first limit that would refuse a container that is added, or the pod with them; the
+    message has both numbers."""
     for limit in limits:
-        for container in containers:
-            if problem := _problem(container["resources"], limit):
-                return Skipped(
-                    SkipReason.LIMIT_RANGE,
-                    f"container {container['name']} {problem} (LimitRange {limit.source})",
-                )
+        if limit.scope is Scope.POD:
+            problem = _pod_problem(pod, added, limit)
+        else:
+            found = ((one, _problem(one["resources"], limit)) for one in added)
+            problem = next((f"container {one['name']} {told}" for one, told in found if told), None)
+        if problem:
+            return Skipped(SkipReason.LIMIT_RANGE, f"{problem} (LimitRange {limit.source})")
     return None
 
 
-def _problem(resources: Mapping[str, Any], limit: ContainerLimits) -> str | None:
+def _problem(resources: Mapping[str, Any], limit: Limits) -> str | None:
     requests, limits = resources["requests"], resources["limits"]
     for name, most in limit.maximum.items():
         if name in limits and exact_quantity(limits[name]) > exact_quantity(most):
@@ -61,6 +73,25 @@ def _problem(resources: Mapping[str, Any], limit: ContainerLimits) -> str | None
                 f"has {limits[name]} of {name} as limit and {requests[name]} as request, and a"
                 f" ratio of at most {most} is allowed"
             )
+    return None
+
+
+def _pod_problem(
+    pod: Mapping[str, Any], added: Sequence[Mapping[str, Any]], limit: Limits
+) -> str | None:
+    """The pod's own containers and what stays beside them; the client's container has ended by
+    then. A container without a limit counts nothing, as it does for the API server."""
+    running = [*(pod["spec"].get("containers") or ()), *added[:1]]
+    for name, most in limit.maximum.items():
+        sizes = [
+            exact_quantity(str(size))
+            for one in running
+            if (size := ((one.get("resources") or {}).get("limits") or {}).get(name)) is not None
+        ]
+        total = sum(sizes, Fraction(0))
+        if total > exact_quantity(most):
+            told = f"{float(total):g}" if name == "cpu" else format_size(int(total))
+            return f"the pod with its agent needs {told} of {name}, and at most {most} are allowed"
     return None
 
 

@@ -19,7 +19,7 @@ from onggi_operator.inject.containers import (
     volumes,
 )
 from onggi_operator.inject.engine import find_engine
-from onggi_operator.inject.limits import ContainerLimits, limit_conflict
+from onggi_operator.inject.limits import Limits, limit_conflict
 from onggi_operator.inject.outcome import (
     Injected,
     Outcome,
@@ -41,7 +41,7 @@ def plan_injection(
     request: Request,
     pool: Pool,
     install: Installation,
-    limits: Sequence[ContainerLimits] = (),
+    limits: Sequence[Limits] = (),
 ) -> Outcome:
     """What this pod gets. `namespace` is the admission request's, since the pod's own may be
     missing there; `limits` are those of that namespace."""
@@ -70,7 +70,7 @@ def plan_injection(
         return conflict
     traits = PodTraits(namespace, bool(spec.get("hostNetwork")), is_guaranteed(spec))
     added = (agent_container(pool, sizes, traits, install), client_container(pool, traits, install))
-    if conflict := limit_conflict(added, limits):
+    if conflict := limit_conflict(pod, added, limits):
         return conflict
     status = injected_status(revision(install, pool), _told(pool, sizes, engine))
     operations = patch.injection(

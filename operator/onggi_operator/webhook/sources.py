@@ -5,7 +5,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, Final
 
-from onggi_operator.inject.limits import ContainerLimits, read_limits
+from onggi_operator.inject.limits import Limits, read_limits
 from onggi_operator.inject.outcome import Skipped, SkipReason
 from onggi_operator.kube.client import ApiClient, ApiError, NotFound, Unreachable
 from onggi_operator.kube.reflector import Reflector
@@ -39,9 +39,7 @@ class Sources:
         self._api = api
         self._looks = asyncio.Semaphore(LOOKS_MAX)
         self.pools: Reflector[PoolView] = Reflector(api, POOLS_PATH, project_pool)
-        self.limits: Reflector[tuple[ContainerLimits, ...]] = Reflector(
-            api, LIMIT_RANGES_PATH, read_limits
-        )
+        self.limits: Reflector[tuple[Limits, ...]] = Reflector(api, LIMIT_RANGES_PATH, read_limits)
 
     async def pool(self, namespace: str, name: str) -> Pool | Skipped:
         """The pool, or why there is none to be had."""
@@ -51,7 +49,7 @@ class Sources:
             return Skipped(SkipReason.POOL_UNREADABLE, str(found))
         return found
 
-    def limits_of(self, namespace: str) -> tuple[ContainerLimits, ...]:
+    def limits_of(self, namespace: str) -> tuple[Limits, ...]:
         return tuple(
             limit
             for (where, _), several in self.limits.items.items()
