@@ -115,6 +115,7 @@ class Agent:
             self._tally.fault("disk_unavailable")
         if opened is not None:
             stack.callback(opened.folder.release)
+            self._tally.fault("journal_damaged", opened.found.report.damaged_blocks)
             self._disk = make_disk_tier(opened, arena, mailbox, config)
         self._engine = make_engine(config, arena, opened)
         shell = Shell(

@@ -44,6 +44,7 @@ class Tally:
     def end(self, timed: Timed) -> None:
         self.samples.append((timed.op, self._clock() - timed.begun_s))
 
-    def fault(self, kind: str) -> None:
+    def fault(self, kind: str, count: int = 1) -> None:
         """kind: from a fixed set of words, since it becomes a metric's label."""
-        self.faults[kind] = self.faults.get(kind, 0) + 1
+        if count:
+            self.faults[kind] = self.faults.get(kind, 0) + count

@@ -3,6 +3,7 @@
 import os
 import resource
 import signal
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from agent_process import MIB, SMALL, AgentProcess, BareClient, StartAgent, chain, ready, until
 from disk_bench import edit
 
+from onggi_sidecar.disk.record import RECORD_BYTES
 from onggi_sidecar.disk.segment import SEGMENT_HEADER_BYTES
 
 
@@ -117,6 +119,24 @@ def test_damage_on_disk_costs_only_the_damaged_blocks(
     client.close()
 
 
+def test_damage_in_the_journal_is_counted_at_the_start(
+    start: StartAgent, disk_flags: tuple[str, ...], tmp_path: Path
+) -> None:
+    agent = start(*disk_flags)
+    client = ready(agent)
+    client.store(chain(4))
+    client.wait_until_on_disk(4)
+    agent.end()
+    client.close()
+    journal = tmp_path / "disk" / "journal"
+    edit(journal, journal.stat().st_size - 2 * RECORD_BYTES + 30, lambda b: bytes([b[0] ^ 1]))
+    again = start(*disk_flags)
+    port = again.wait_for("http_listening")["port"]
+    assert again.said("disk_ready")[0]["damaged_records"] == 1
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as page:
+        assert b'onggi_errors_total{kind="journal_damaged"} 1.0' in page.read()
+
+
 def test_a_full_disk_is_no_space_and_heals(start: StartAgent, disk_flags: tuple[str, ...]) -> None:
     """A limit on file sizes stands in for a full filesystem: it refuses a new segment alike."""
     agent = start(*disk_flags)
@@ -129,6 +149,7 @@ def test_a_full_disk_is_no_space_and_heals(start: StartAgent, disk_flags: tuple[
     stats = client.stats()
     assert stats["disk_pages"] == 0
     segments = stats["disk_bytes"] // (4 * MIB)
+    assert "File too large" in agent.wait_for("segment_refused")["message"]
     assert 0 < stats["errors"]["no_space"] <= 10 * segments  # each block once a segment, no loop
     resource.prlimit(agent.process.pid, resource.RLIMIT_FSIZE, (-1, -1))
     client.store(chain(10, seed=1))

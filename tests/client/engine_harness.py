@@ -78,7 +78,11 @@ class EngineProcess:
         self._send({**options, **llm})
 
     def __enter__(self) -> EngineProcess:
-        self.expect()
+        try:
+            self.expect()
+        except BaseException:
+            self.kill()
+            raise
         return self
 
     def __exit__(self, kind: Any, *_: Any) -> None:

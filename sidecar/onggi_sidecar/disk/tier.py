@@ -18,6 +18,7 @@ from onggi_sidecar.disk.outcome import classify
 from onggi_sidecar.disk.record import page_checksum
 from onggi_sidecar.disk.segment import SEGMENT_HEADER_BYTES, create_segment
 from onggi_sidecar.disk.workers import Job, Queue, Workers
+from onggi_sidecar.log import warn
 
 NO_SPACE_REST_S: Final = 2.0
 """After the filesystem said no to a segment, how long nobody asks it again: a store costs at most
@@ -178,8 +179,11 @@ class DiskTier:
         return IoOutcome.CORRUPT
 
     def _make_segment(self, number: int) -> Device:
-        """Preallocate a segment that a first page goes to. Raises OSError (ENOSPC: at most once
-        per NO_SPACE_REST_S)."""
+        """Preallocate a segment that a first page goes to.
+
+        Whatever keeps it from being made (no space, a folder that was taken away) is no fault of
+        the place, so it raises ENOSPC, and the filesystem is asked once per NO_SPACE_REST_S.
+        """
         with self._making:
             if number in self._devices:
                 return self._devices[number]
@@ -193,8 +197,13 @@ class DiskTier:
                     segment_bytes=self._journal.segment_bytes,
                 )
             except OSError as fault:
-                if classify(fault) is IoOutcome.NO_SPACE:
-                    self._no_space_until_s = self._clock() + NO_SPACE_REST_S
-                raise
+                self._no_space_until_s = self._clock() + NO_SPACE_REST_S
+                warn(
+                    "segment_refused",
+                    f"cannot make segment {number} in {self._folder}: {fault.strerror}; the tier "
+                    "goes on with those it has and asks again later",
+                    segment=number,
+                )
+                raise OSError(errno.ENOSPC, fault.strerror) from fault
             self._devices[number] = device
             return device
