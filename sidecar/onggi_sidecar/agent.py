@@ -175,11 +175,14 @@ class Agent:
                     lambda: disk.workers.drain(deadline_s=write_until_s), "onggi-drain"
                 )
             try:
-                whole = await in_daemon_thread(
-                    lambda: disk.stop(deadline_s=deadline_s), "onggi-seal"
+                async with asyncio.timeout(deadline_s - time.monotonic() + SEAL_RESERVE_S):
+                    whole = await in_daemon_thread(
+                        lambda: disk.stop(deadline_s=deadline_s), "onggi-seal"
+                    )
+            except (OSError, TimeoutError) as fault:
+                warn(
+                    "journal_unsealed", f"the journal could not be sealed: {fault or 'disk hangs'}"
                 )
-            except OSError as fault:
-                warn("journal_unsealed", f"the journal could not be sealed: {fault.strerror}")
             else:
                 event("disk_sealed", "the disk tier is sealed", every_job_ended=whole)
         server.close_clients()

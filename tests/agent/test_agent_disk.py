@@ -3,6 +3,7 @@
 import os
 import resource
 import signal
+import time
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
@@ -135,6 +136,28 @@ def test_damage_in_the_journal_is_counted_at_the_start(
     assert again.said("disk_ready")[0]["damaged_records"] == 1
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as page:
         assert b'onggi_errors_total{kind="journal_damaged"} 1.0' in page.read()
+
+
+def test_a_disk_that_hangs_delays_no_lookup_and_the_end_by_no_more_than_its_deadline(
+    disk_flags: tuple[str, ...], memory_folder: Path
+) -> None:
+    """dynamo#5012: onboarding from disk hung for ever. Every write blocks for a minute here."""
+    patch = (
+        "import time\n"
+        "from onggi_sidecar.disk.device import Device\n"
+        "Device.write_from = lambda *_: time.sleep(60)\n"
+    )
+    flags = (*SMALL, *disk_flags, "--shutdown-deadline-s", "2", "--io-deadline-s", "0.1")
+    agent = AgentProcess(memory_folder, *flags, patch=patch)
+    client = ready(agent)
+    blocks = chain(10)
+    client.store(blocks)
+    assert client.load(tuple(blocks)) == list(blocks.values())
+    begun_s = time.monotonic()
+    assert agent.end() == 0
+    assert 1.0 <= time.monotonic() - begun_s < 6.0
+    assert not agent.wait_for("disk_sealed")["every_job_ended"]
+    agent.clean_up()
 
 
 def test_a_full_disk_is_no_space_and_heals(start: StartAgent, disk_flags: tuple[str, ...]) -> None:
