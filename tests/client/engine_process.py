@@ -13,6 +13,7 @@ import sys
 import time
 from typing import Any
 
+
 def say(**what: Any) -> None:
     """One line to the test. vLLM's own processes import this file too, without the descriptor."""
     os.write(int(os.environ["ONGGI_TEST_FD"]), json.dumps(what).encode() + b"\n")
