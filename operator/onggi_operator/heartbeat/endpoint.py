@@ -16,11 +16,15 @@ from onggi_core.heartbeat import (
     dump_directive,
     parse_heartbeat,
 )
+from onggi_operator.bounded import bounded
 from onggi_operator.heartbeat.identity import Caller, Identities
 from onggi_operator.kube.client import ApiError, Unreachable
 from onggi_operator.observe.world import World
 
 HEARTBEAT_PATH: Final = "/v1/heartbeat"
+REQUEST_S: Final = 10.0
+"""An agent gives up after 4; the rest is for reviews that wait in line."""
+
 _BEARER: Final = "Bearer "
 
 log = logging.getLogger(__name__)
@@ -48,7 +52,9 @@ class HeartbeatServer:
 
     def app(self) -> web.Application:
         # One byte more, so that a body of exactly the limit is told from a longer one.
-        app = web.Application(client_max_size=BODY_BYTES_MAX + 1)
+        app = web.Application(
+            client_max_size=BODY_BYTES_MAX + 1, middlewares=[bounded(time_s=REQUEST_S)]
+        )
         app.router.add_post(HEARTBEAT_PATH, self._beat)
         return app
 

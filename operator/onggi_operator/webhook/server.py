@@ -8,6 +8,7 @@ from typing import Final
 from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
+from onggi_operator.bounded import bounded
 from onggi_operator.inject.containers import Installation
 from onggi_operator.inject.outcome import Injected, Outcome, Skipped, Untouched
 from onggi_operator.inject.plan import plan_injection
@@ -18,6 +19,9 @@ from onggi_operator.webhook.sources import Sources
 MUTATE_PATH: Final = "/mutate"
 BODY_BYTES_MAX: Final = 8 * 1024 * 1024
 """An AdmissionReview holds the pod once on CREATE; the API server's own limit for it is 3 MiB."""
+
+REQUEST_S: Final = 5.0
+"""The API server does not wait longer."""
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +48,9 @@ class AdmissionServer:
         )
 
     def app(self) -> web.Application:
-        app = web.Application(client_max_size=BODY_BYTES_MAX)
+        app = web.Application(
+            client_max_size=BODY_BYTES_MAX, middlewares=[bounded(time_s=REQUEST_S)]
+        )
         app.router.add_post(MUTATE_PATH, self._mutate)
         return app
 
