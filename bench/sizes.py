@@ -25,6 +25,11 @@ class Sizes:
         return f"{2 * self.working_set_bytes // MIB + 64}MiB"
 
     @property
+    def small_arena(self) -> str:
+        """Half the working set: what is walked through has gone to disk when it comes up again."""
+        return f"{self.working_set_bytes // 2 // MIB}MiB"
+
+    @property
     def disk(self) -> str:
         return f"{4 * self.working_set_bytes // MIB}MiB"
 
