@@ -51,6 +51,7 @@ class FakeAgent:
         self._extent_bytes = extent_bytes
         self._segments = segments
         self.disk: dict[int, bytes] = {}
+        self._kicking = threading.Event()
         self.reads = threading.Event()
         self.reads.set()
         self.mute = False
@@ -141,10 +142,8 @@ class FakeAgent:
             return self.engine.stats()
 
     def kick(self) -> None:
-        """Close every connection, as an agent that distrusts its clients."""
-        with self._lock:
-            for number in tuple(self._peers):
-                self._drop(number)
+        """Close every connection, as an agent that distrusts its clients; done on its thread."""
+        self._kicking.set()
 
     def step(self, event: Event) -> None:
         with self._lock:
@@ -169,6 +168,10 @@ class FakeAgent:
                     self.step(SessionOpened(number))
                 else:
                     self._receive(key.data)
+            if self._kicking.is_set():
+                self._kicking.clear()
+                for number in tuple(self._peers):
+                    self._drop(number)
             if time.monotonic() - ticked > 0.02:
                 ticked = time.monotonic()
                 self.step(Tick())
