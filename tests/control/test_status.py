@@ -145,6 +145,17 @@ def test_only_living_agents_hold_capacity_and_the_silent_are_forgotten(kit: Any)
     assert later["tokensSaved"] == 3
 
 
+def test_many_agents_report_less_often_and_may_be_silent_for_longer(kit: Any) -> None:
+    pods = [kit.pod(f"p{i}") for i in range(9000)]
+    world = kit.world(*pods)
+    assert world.report_interval_s() == 5
+    for pod in pods:
+        world.hear(kit.beat(pod.name), now_s=99)
+    assert world.report_interval_s() == 15
+    (snapshot,) = world.snapshot(now_s=100)
+    assert snapshot.fresh_s == 45
+
+
 def test_a_pool_made_anew_under_an_old_name_starts_from_nothing(kit: Any) -> None:
     world = kit.world(kit.pod("one"))
     world.hear(kit.beat(tokens_saved=9), now_s=99)

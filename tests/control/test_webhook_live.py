@@ -103,6 +103,29 @@ def test_an_injected_pod_passes_pod_security_restricted(cluster: Any) -> None:
     assert made["metadata"]["annotations"]["onggi.dev/status"].startswith("injected: ")
 
 
+def test_our_own_pods_pass_pod_security_restricted(cluster: Any) -> None:
+    body = {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {
+            "name": "strict-system",
+            "labels": {"pod-security.kubernetes.io/enforce": "restricted"},
+        },
+    }
+    cluster.server.apply("/api/v1/namespaces", body)
+    templates = [
+        document["spec"]["template"]
+        for document in cluster.documents
+        if document["kind"] == "Deployment"
+    ]
+    assert len(templates) == 2
+    for template in templates:
+        made = {"apiVersion": "v1", "kind": "Pod", **template}
+        made["metadata"] = {**template["metadata"], "generateName": "onggi-"}
+        path = "/api/v1/namespaces/strict-system/pods?dryRun=All"
+        cluster.server.request("POST", path, made)
+
+
 def test_an_opted_out_pod_is_not_touched(cluster: Any) -> None:
     made = cluster.server.request("POST", PODS, pod(pool="chat", inject="false"))
     assert made["metadata"]["annotations"] == {
