@@ -31,7 +31,7 @@ from onggi_sidecar.config import AgentConfig
 from onggi_sidecar.disk.tier import SEAL_RESERVE_S, DiskTier
 from onggi_sidecar.errors import StartRefused
 from onggi_sidecar.figures import gather_figures
-from onggi_sidecar.log import error, event, warn
+from onggi_sidecar.log import LOG, error, event, warn
 from onggi_sidecar.mailbox import Mailbox
 from onggi_sidecar.server import Server
 from onggi_sidecar.shell import Shell
@@ -207,10 +207,10 @@ class Agent:
             shell.step(ModeSet(mode))
 
     def _posting_ended(self, posting: "asyncio.Task[None]") -> None:
+        """A bug in heartbeats is told, and the agent serves on: no request needs them."""
         if not posting.cancelled() and (fault := posting.exception()) is not None:
-            self._unexpected(
-                asyncio.get_running_loop(), {"message": "heartbeat ended", "exception": fault}
-            )
+            self._tally.fault("heartbeat_bug")
+            LOG.error("heartbeats ended by a bug", exc_info=fault)
 
     def _unready(self) -> str:
         """Why the agent is not ready; empty when it is."""

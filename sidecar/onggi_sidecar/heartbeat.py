@@ -19,7 +19,7 @@ from onggi_core.heartbeat import (
     parse_directive,
 )
 from onggi_sidecar.config import AgentConfig
-from onggi_sidecar.log import event, warn
+from onggi_sidecar.log import error, event, warn
 
 INTERVAL_S: Final = 5.0
 TIMEOUT_S: Final = 4.0
@@ -55,8 +55,14 @@ class HeartbeatPoster:
         self._failures = 0
 
     async def run(self) -> None:
-        """Until cancelled. One client session for the whole life, one connection in it."""
-        connector = aiohttp.TCPConnector(limit=1, ssl=_trust(self._config))
+        """Until cancelled, or at once if whom to trust cannot be read: that is logged, and the
+        agent serves on. One client session for the whole life, one connection in it."""
+        try:
+            trust = _trust(self._config)
+        except OSError as fault:  # ssl's own errors among them
+            error("operator_untrusted", f"cannot read the operator's certificates: {fault}")
+            return
+        connector = aiohttp.TCPConnector(limit=1, ssl=trust)
         timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
         async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
             interval_s = INTERVAL_S

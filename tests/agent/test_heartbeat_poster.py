@@ -1,16 +1,23 @@
 """Reports to an operator that answers, fails and comes back."""
 
 import asyncio
+import datetime as dt
 import random
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
 import pytest
 from agent_process import AgentProcess, BareClient, chain
 from aiohttp import web
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
 from onggi_core.heartbeat import (
     Directive,
@@ -67,13 +74,15 @@ class Operator:
 
 
 @asynccontextmanager
-async def serving(*answers: web.Response, mode: Mode = Mode.ACTIVE) -> AsyncIterator[Operator]:
+async def serving(
+    *answers: web.Response, mode: Mode = Mode.ACTIVE, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[Operator]:
     found = Operator(answers=list(answers), mode=mode)
     app = web.Application()
     app.router.add_post("/v1/heartbeat", found.handle)
     runner = web.AppRunner(app)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
+    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls)
     await site.start()
     found.port = runner.addresses[0][1]
     yield found
@@ -93,7 +102,7 @@ def run(scene: Coroutine[Any, Any, None]) -> None:
 def config_for(port: int, **more: str) -> AgentConfig:
     url = f"http://127.0.0.1:{port}"
     names = {"pool": "chat", "namespace": "team-a", "pod_name": "chat-0"}
-    return load_config({"operator_url": url, **names, **more}, {})
+    return load_config({"operator_url": url, **names} | more, {})
 
 
 class Clockless:
@@ -154,6 +163,86 @@ def test_an_answer_that_is_none_changes_nothing_and_is_said_once(
 
     run(scene())
     assert len([r for r in caplog.records if "present mode stays" in r.message]) == 1
+
+
+def certificate(folder: Path) -> tuple[ssl.SSLContext, str]:
+    """A server's context for 127.0.0.1 and the certificate, its own authority, in PEM."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "operator")])
+    now = dt.datetime.now(dt.timezone.utc)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - dt.timedelta(hours=1))
+        .not_valid_after(now + dt.timedelta(hours=1))
+        .add_extension(
+            x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False
+        )
+        .sign(key, hashes.SHA256())
+    )
+    pem = made.public_bytes(serialization.Encoding.PEM).decode()
+    (folder / "cert.pem").write_text(pem)
+    (folder / "key.pem").write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    )
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(folder / "cert.pem", folder / "key.pem")
+    return context, pem
+
+
+def test_the_operator_is_believed_by_the_authority_handed_in_and_no_other(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tls, pem = certificate(tmp_path)
+
+    async def scene() -> None:
+        async with serving(tls=tls) as operator:
+            url = f"https://127.0.0.1:{operator.port}"
+            for trusted, beats in (({}, 0), ({"operator_ca": pem}, 1)):
+                bench = Clockless(config_for(operator.port, operator_url=url, **trusted))
+                noted = asyncio.Event()
+                note = bench.poster._pause_s
+                bench.poster._pause_s = (  # type: ignore[method-assign]
+                    lambda s, note=note, noted=noted: (noted.set(), note(s))[1]
+                )
+                await run_until(bench.poster, noted.wait)
+                assert len(operator.beats) == beats
+
+    run(scene())
+    assert "cannot reach the operator" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "where", [{"operator_ca": "no certificate"}, {"operator_ca_file": "/nowhere/ca.pem"}]
+)
+def test_certificates_that_cannot_be_read_are_told_and_nothing_is_posted(
+    where: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    run(Clockless(config_for(1, **where)).poster.run())
+    assert "cannot read the operator's certificates" in caplog.text
+
+
+def test_a_token_that_cannot_be_read_is_told_and_tried_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scene() -> None:
+        async with serving() as operator:
+            bench = Clockless(config_for(operator.port, token_file="/nowhere/token"))
+            noted = asyncio.Event()
+            note = bench.poster._pause_s
+            bench.poster._pause_s = lambda s: (noted.set(), note(s))[1]  # type: ignore[method-assign]
+            await run_until(bench.poster, noted.wait)
+            assert operator.beats == []
+
+    run(scene())
+    assert "/nowhere/token" in caplog.text
 
 
 def test_pauses_double_to_a_minute_and_are_spread() -> None:
