@@ -1,6 +1,7 @@
 """Callers that are slow or many cost no more than they may."""
 
 import asyncio
+from typing import Any
 
 import pytest
 from aiohttp import ClientSession, web
@@ -52,11 +53,15 @@ async def test_a_request_that_takes_too_long_is_ended() -> None:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", None])
-async def test_a_server_listens_where_it_is_told_or_everywhere(host: str | None) -> None:
+async def test_a_server_listens_where_it_is_told_or_everywhere(
+    apiserver: Any, host: str | None
+) -> None:
+    # Port 0 would be another one for each address family.
+    (port,) = apiserver.free_ports(1)
     gate = asyncio.Event()
     gate.set()
     async with (
-        serving(app(gate, time_s=5, in_flight_max=1), host, 0) as port,
+        serving(app(gate, time_s=5, in_flight_max=1), host, port),
         ClientSession() as session,
         session.get(f"http://127.0.0.1:{port}/") as answer,
     ):
