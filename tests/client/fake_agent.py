@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from onggi_core.arena_header import DATA_OFFSET_BYTES, EPOCH_OFFSET, ArenaHeader
 from onggi_core.engine.actions import Answer, ForgetPage, ReadPage, Refuse, WritePage
 from onggi_core.engine.engine import Engine
 from onggi_core.engine.events import (
@@ -34,7 +35,6 @@ from onggi_core.engine.state import Facts
 from onggi_core.wire.cut import Cutter
 from onggi_core.wire.frame import FATAL, Status, WireError, frame, refusal
 from onggi_core.wire.requests import decode_request
-from onggi_sidecar.arena.header import DATA_OFFSET_BYTES, EPOCH_OFFSET, ArenaHeader
 
 MIB = 1 << 20
 

@@ -110,7 +110,9 @@ def folder(path: Path, weights: bytes, config: str = "{}") -> str:
 
 def test_other_weights_under_the_same_name_differ(tmp_path: Path) -> None:
     before = revision(folder(tmp_path / "m", b"1" * 5000), None, "")
+    (tmp_path / "m" / "generation_config.json").write_text('{"temperature": 0.6}')
     assert revision(folder(tmp_path / "copy", b"1" * 5000), None, "") == before
+    assert revision(str(tmp_path / "m"), None, "") == before  # sampling defaults shape no block
     assert revision(folder(tmp_path / "m", b"1" * 4999 + b"2"), None, "") != before
     assert revision(folder(tmp_path / "m", b"1" * 5000, '{"a": 1}'), None, "") != before
 

@@ -19,7 +19,21 @@ SAMPLE_BYTES: Final = 4096
 """Of each larger file this many stretches, evenly spread, are read, with its size and time of
 change. Two trainings of a model differ in nearly every number; the time catches the rest."""
 
-_SUFFIXES: Final = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".json", ".model")
+_SUFFIXES: Final = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".json")
+
+_NOT_SHAPING: Final = frozenset(
+    {
+        "generation_config.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "special_tokens_map.json",
+        "added_tokens.json",
+        "vocab.json",
+        "chat_template.json",
+    }
+)
+"""Sampling defaults, and how text becomes token ids: blocks are found by the ids themselves."""
+
 _CHUNK_BYTES: Final = 1024 * 1024
 
 
@@ -50,7 +64,11 @@ def revision(model: str, commit: str | None, declared: str) -> str:
 
 def _files(folder: str) -> list[str]:
     with os.scandir(folder) as entries:
-        return sorted(e.path for e in entries if e.name.endswith(_SUFFIXES) and e.is_file())
+        return sorted(
+            entry.path
+            for entry in entries
+            if entry.name.endswith(_SUFFIXES) and entry.name not in _NOT_SHAPING and entry.is_file()
+        )
 
 
 def _digest(paths: list[str]) -> str:
