@@ -92,7 +92,8 @@ class Page:
         """Promoted from disk and not loaded since: the first load counts as a disk hit."""
 
     def on(self, event: PageEvent) -> None:
-        self.state = move(self.state, event)
+        after = MOVES.get((self.state, event))  # move(), written out: a long run pins every page
+        self.state = move(self.state, event) if after is None else after
 
     @property
     def readable(self) -> bool:

@@ -99,9 +99,9 @@ class Slab:
         return self._stride_of[region]
 
     @property
-    def assigned(self) -> int:
-        """Regions given to a page size."""
-        return len(self._stride_of)
+    def spare(self) -> tuple[int, ...]:
+        """Regions given to no page size yet."""
+        return tuple(self._spare)
 
     def _give_region(self, stride: int) -> bool:
         if stride > self.region_bytes:

@@ -9,12 +9,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from onggi_core.arena_header import EPOCH_BYTES
 from onggi_core.engine.engine import Engine
 from onggi_core.engine.events import ExtentTouched
 from onggi_core.engine.state import Facts
 from onggi_core.wire import replies
 from onggi_sidecar.arena.file import ARENA_NAME, ArenaFile, create_arena
-from onggi_sidecar.arena.header import EPOCH_BYTES
 from onggi_sidecar.arena.toucher import TouchEnded, Toucher
 from onggi_sidecar.cgroup import OVERHEAD_BYTES, memory_limit_bytes
 from onggi_sidecar.config import AgentConfig

@@ -3,15 +3,11 @@
 import mmap
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))  # disk_bench and agent_process, shared by the tests
-
 from agent_process import SMALL, AgentProcess
 
 

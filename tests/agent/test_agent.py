@@ -20,10 +20,10 @@ from agent_process import (
     until,
 )
 
+from onggi_core.arena_header import RETIRED_EPOCH
 from onggi_core.identity import ROOT
 from onggi_core.wire.replies import LoadPrepared, StorePrepared
 from onggi_core.wire.requests import LoadPrepare, Lookup, SpaceSpec, StatsRequest, StorePrepare
-from onggi_sidecar.arena.header import RETIRED_EPOCH
 
 
 def test_what_is_stored_is_loaded(start: StartAgent) -> None:

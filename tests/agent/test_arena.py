@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from onggi_sidecar.arena.file import ArenaFile, create_arena
-from onggi_sidecar.arena.header import (
+from onggi_core.arena_header import (
     DATA_OFFSET_BYTES,
     RETIRED_EPOCH,
     ArenaHeader,
     NotAnArena,
     parse_header,
 )
+from onggi_sidecar.arena.file import ArenaFile, create_arena
 from onggi_sidecar.arena.toucher import TouchEnded, Toucher
 from onggi_sidecar.errors import StartRefused
 

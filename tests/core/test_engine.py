@@ -378,3 +378,19 @@ def test_a_prompt_is_counted_once_whether_announced_or_only_loaded() -> None:
     shell.finish(shell.load(loading, KEYS).ticket)
     stats = shell.stats()
     assert (stats["lookup_requests"], stats["lookup_blocks"], stats["miss_blocks"]) == (2, 8, 4)
+
+
+def test_on_a_full_filesystem_each_block_is_tried_twice_at_most() -> None:
+    shell = Shell(extents=4, segments=10)
+    client = shell.open(A)
+    shell.store(client, KEYS)
+    shell.end_jobs()
+    shell.store(client, chain("more", 8))
+    tries = 0
+    while shell.jobs:
+        job = next(iter(shell.jobs.values()))
+        full = job.place >= 4 * PAGE
+        tries += 1
+        shell.end_job(job.job, IoOutcome.NO_SPACE if full else IoOutcome.DONE)
+    assert tries <= 2 * 8
+    assert shell.stats()["disk_pages"] == 4

@@ -36,7 +36,7 @@ from onggi_core.wire.requests import (
     StorePrepare,
 )
 
-REST_S: Final = 10.0
+REST_S: Final = 5.0
 """How long a disk segment that found no space is left alone before it is tried again."""
 
 

@@ -9,7 +9,7 @@ from onggi_core.engine.actions import Answer
 from onggi_core.engine.session import Load, Session
 from onggi_core.engine.space import Space
 from onggi_core.engine.state import LEASE_S, State
-from onggi_core.page import Page
+from onggi_core.page import READABLE, Page
 from onggi_core.wire.frame import OFFSETS_MAX, Op
 from onggi_core.wire.replies import LoadPrepared, Mode
 from onggi_core.wire.requests import LoadComplete, LoadOutcome, LoadPrepare
@@ -44,15 +44,17 @@ def prepare(
 def _gather(state: State, load: Load, asked: LoadPrepare) -> None:
     may_wait = asked.wait_ms > 0 and len(state.waiting_loads) < WAITING_MAX
     use = state.use()
+    pinned, pin = load.pinned, state.host.pin  # a long run goes through here for each block
     for key in asked.keys[: OFFSETS_MAX // len(load.spaces)]:
         row: list[Page] = []
         for space in load.spaces:
             page = _page(state, space, key, may_wait=may_wait)
-            if page is None or page in load.pinned or page in load.unready:
+            if page is None or page in pinned or page in load.unready:
                 break  # not here; or the key came twice, and no chain holds a block twice
             row.append(page)
-            if page.readable:
-                _pin(state, load, space, page)
+            if page.state in READABLE:
+                pin(space, page)
+                pinned.add(page)
             else:
                 load.unready[page] = len(load.rows)
                 state.waiting.setdefault(page, []).append(load)
@@ -69,7 +71,7 @@ def _page(state: State, space: Space, key: bytes, *, may_wait: bool) -> Page | N
     if block is None:
         return None
     if block.host is not None:
-        if block.host.readable or (may_wait and block.host.arriving):
+        if block.host.state in READABLE or (may_wait and block.host.arriving):
             return block.host
         return None
     return promotion.begin(state, space, block, promotion.Urgency.LOAD) if may_wait else None
@@ -104,9 +106,8 @@ def complete(state: State, session: Session, load: Load, done: LoadComplete) -> 
     """The client is done with the pages; what it loaded and uses counts as hits."""
     if done.outcome is LoadOutcome.LOADED:
         used = load.rows[: done.blocks]
-        from_disk = 0
+        from_disk = _unread(used)
         for row in used:
-            from_disk += any(page.unread for page in row)
             for page in row:
                 page.unread = False
         state.counters.hit_disk_blocks += from_disk
@@ -130,10 +131,10 @@ def _answer(state: State, load: Load, now_s: float) -> None:
     session = state.sessions[load.session]
     if not session.announces:
         state.counters.miss_blocks += load.asked - len(load.rows)
-    load.from_disk = sum(any(page.unread for page in row) for row in load.rows)
+    load.from_disk = _unread(load.rows)
+    data = state.facts.data_offset
     offsets = tuple(
-        tuple(state.arena_offset(row[number]) for row in load.rows)
-        for number in range(len(load.spaces))
+        tuple([row[number].place + data for row in load.rows]) for number in range(len(load.spaces))
     )
     ticket = load.ticket if load.rows else 0
     reply = LoadPrepared(ticket, load.from_disk, offsets)
@@ -143,6 +144,17 @@ def _answer(state: State, load: Load, now_s: float) -> None:
         state.loads.move_to_end(load.ticket)
     else:
         release(state, session, load)
+
+
+def _unread(rows: list[list[Page]]) -> int:
+    """Blocks of which a page came from disk and was not loaded since."""
+    count = 0
+    for row in rows:
+        for page in row:
+            if page.unread:
+                count += 1
+                break
+    return count
 
 
 def _pin(state: State, load: Load, space: Space, page: Page) -> None:
@@ -158,11 +170,12 @@ def _cut(state: State, load: Load, rows: int) -> None:
 
 
 def _release_pages(state: State, load: Load, rows: list[list[Page]]) -> None:
+    pinned, unpin = load.pinned, state.host.unpin
     for row in rows:
         for space, page in zip(load.spaces, row, strict=False):
-            if page in load.pinned:
-                load.pinned.discard(page)
-                state.host.unpin(space, page)
+            if page in pinned:
+                pinned.remove(page)
+                unpin(space, page)
             elif load.unready.pop(page, None) is not None:
                 _stop_waiting(state, load, page)
 

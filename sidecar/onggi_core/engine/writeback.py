@@ -76,9 +76,10 @@ def _write(
 
 
 def _rest_region(state: State, place: int) -> None:
-    """A segment could not be made: somebody else filled the filesystem. It is left alone for a
-    while, and the tier goes on with the segments it has. So a block is tried again at most once a
-    segment, and a full filesystem is never a loop."""
-    region = place // state.disk.slab.region_bytes
-    state.disk.slab.withdraw(region)
-    state.resting_regions[region] = None
+    """A segment could not be made: somebody else filled the filesystem. It and all that are not
+    made yet are left alone for a while, and the tier goes on with the segments it has. So a block
+    is tried twice at most, and a full filesystem is never a loop."""
+    slab = state.disk.slab
+    for region in (place // slab.region_bytes, *slab.spare):
+        slab.withdraw(region)
+        state.resting_regions[region] = None

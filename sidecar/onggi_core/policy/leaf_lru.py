@@ -76,7 +76,8 @@ class LeafFirstLru:
     def release(self, key: bytes) -> None:
         node = self._nodes[key]
         node.held = False
-        self._enqueue(key, node)
+        if not node.kids:  # most are not leaves, and a long run releases every block
+            self._enqueue(key, node)
 
     def remove(self, key: bytes) -> None:
         """A block went. Its children, if any, stay and wait for it to come back."""

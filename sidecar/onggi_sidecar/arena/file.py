@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from onggi_sidecar.arena.header import (
+from onggi_core.arena_header import (
     EPOCH_OFFSET,
     HEADER_BYTES,
     READY_COUNT_OFFSET,
