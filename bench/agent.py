@@ -31,8 +31,22 @@ PREFIX: Final = "onggi-bench-"
 SHARED_MEMORY: Final = Path("/dev/shm")
 
 
+QUIET: Final = logging.getLogger("onggi-bench-start")
+QUIET.disabled = True  # that an agent is not there yet is no news here
+
+
 class AgentFailed(Exception):
     """The agent did not start or end as it should. The message has its last words."""
+
+
+def attach(client: Client) -> None:
+    """Until `client` has its session: on a busy machine even a HELLO may be late. Raises
+    AgentFailed."""
+    give_up_s = time.monotonic() + READY_S
+    while not client.attached:
+        if time.monotonic() > give_up_s:
+            raise AgentFailed(f"no session within {READY_S:.0f} s")
+        time.sleep(POLL_S)
 
 
 class AgentUnderTest:
@@ -75,8 +89,11 @@ class AgentUnderTest:
             self._process.wait()
 
     def client(self, *spaces: SpaceSpec) -> Client:
+        """Attached. Raises AgentFailed."""
         log = logging.getLogger("onggi-bench")
-        return Client(str(self.socket), spaces=spaces, deadline_s=DEADLINE_S, log=log)
+        client = Client(str(self.socket), spaces=spaces, deadline_s=DEADLINE_S, log=log)
+        attach(client)
+        return client
 
     def start(self) -> None:
         """Until its whole arena is touched. Raises AgentFailed."""
@@ -84,6 +101,7 @@ class AgentUnderTest:
         command += ["--extent", self._extent, "--disk", self._disk]
         command += ["--disk-path", str(self.disk_folder / "tier")]
         command += ["--socket", str(self.socket), "--http-port", "0", "--log-level", "warning"]
+        command += ["--io-deadline-s", "30"]  # a slow disk is measured, not given up
         self._process = start_child(command, self._log)
         self.wait_until(
             lambda stats: stats["arena_ready_bytes"] >= stats["arena_bytes"], "its memory ready"
@@ -121,10 +139,15 @@ class AgentUnderTest:
         """Ask the agent for its figures until they are so. Raises AgentFailed."""
         assert self._process is not None
         give_up_s = time.monotonic() + READY_S
-        client = self.client(SpaceSpec(bytes(16), 4096, 16))  # a session has to name a space
+        while not self.socket.exists() and self._process.poll() is None:
+            if time.monotonic() > give_up_s:
+                break
+            time.sleep(POLL_S)
+        space = SpaceSpec(bytes(16), 4096, 16)  # a session has to name one
+        client = Client(str(self.socket), spaces=[space], deadline_s=DEADLINE_S, log=QUIET)
         try:
             while True:
-                stats = client.stats() if self.socket.exists() else {}
+                stats = client.stats()
                 if stats and reached(stats):
                     return
                 if time.monotonic() > give_up_s or self._process.poll() is not None:

@@ -16,7 +16,7 @@ from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Any, Final
 
-from bench.agent import DEADLINE_S, AgentUnderTest
+from bench.agent import DEADLINE_S, AgentUnderTest, attach
 from bench.pages import chain, space_for
 from bench.peers.redis import RedisClient, RedisServer
 from bench.rows import Row, Unit
@@ -102,6 +102,7 @@ def _client(task: _Task, barrier: Barrier, results: Any) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the bench ends its workers itself
     keys = chain("lookup", 0, BLOCKS)
     client = Client(task.agent_socket, spaces=[space_for(PAGE_BYTES)], deadline_s=DEADLINE_S)
+    attach(client)
 
     def ask_onggi() -> int:
         return client.lookup(keys).ready

@@ -29,6 +29,10 @@ from onggi import Client, SpaceSpec, block_keys, fingerprint
 
 BLOCK_TOKENS: Final = 256
 NEW_TOKENS: Final = 16
+CLIENT_DEADLINE_S: Final = 2.0
+"""The usual 0.05 s keeps a late agent from holding up an engine. Here it would turn a busy laptop's
+hiccup into a run that reuses nothing."""
+ATTACH_S: Final = 30.0
 WARM_UP_TOKENS: Final = 32
 """First calls set up thread pools and kernels; that is the library's start, not a prefill."""
 
@@ -45,7 +49,9 @@ class Engine:
         space = SpaceSpec(
             fingerprint(identity(self._config, BLOCK_TOKENS)), self._layout.page_bytes, BLOCK_TOKENS
         )
-        self._client = Client(socket_path, spaces=[space], engine="transformers")
+        self._client = Client(
+            socket_path, spaces=[space], engine="transformers", deadline_s=CLIENT_DEADLINE_S
+        )
         self._forward(self._prompt[:WARM_UP_TOKENS], DynamicCache(config=self._config))
         for number, layer in enumerate(self._model.model.layers, start=1):
             layer.register_forward_hook(lambda *_, number=number: self._layer_done(number))
@@ -54,6 +60,12 @@ class Engine:
     def say(self, event: str, **facts: Any) -> None:
         self._events.write(json.dumps({"event": event, **facts}) + "\n")
         self._events.flush()
+
+    def attach(self) -> None:
+        """Wait for the agent, which an engine would not do: it would begin without."""
+        give_up_s = time.monotonic() + ATTACH_S
+        while not self._client.attached and time.monotonic() < give_up_s:
+            time.sleep(0.02)
 
     def describe(self) -> dict[str, Any]:
         return {
@@ -124,6 +136,7 @@ def main() -> None:
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print is not an event
     torch.set_num_threads(options.threads)
     engine = Engine(options.socket, options.layers, options.tokens, events)
+    engine.attach()
     engine.say("ready", **engine.describe())
     for line in sys.stdin:
         if line.strip() == "generate":

@@ -23,9 +23,9 @@ from onggi import ROOT, Client, LoadOutcome, Stored
 
 KEYS_AND_VALUES: Final = 2
 
-LOAD_WAIT_S: Final = 5.0
-"""Longest wait for blocks on disk. Some 100 MiB take a tenth of a second from NVMe; a disk slower
-than 20 MiB/s is one where computing again is the better choice."""
+LOAD_WAIT_S: Final = 20.0
+"""Longest wait for blocks on disk. Some 100 MiB take a tenth of a second from NVMe; an engine would
+rather compute again than wait this long, but here the reader should see what a slow disk does."""
 
 
 @dataclass(frozen=True)

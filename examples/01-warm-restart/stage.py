@@ -70,7 +70,7 @@ class Stage:
         command = [sys.executable, "-m", "onggi_sidecar", "agent"]
         command += ["--memory", options.memory, "--disk", options.disk]
         command += ["--disk-path", str(places.disk / "tier"), "--socket", str(places.socket)]
-        command += ["--http-port", "0"]
+        command += ["--http-port", "0", "--io-deadline-s", "30"]  # a slow disk is shown as one
         return self._start("agent", command)
 
     def start_engine(self) -> Child:
