@@ -1,0 +1,103 @@
+"""The client against `onggi agent` as a process: deaths, restarts, the disk tier."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from engine_harness import AgentProcess
+
+from onggi import Client, LoadOutcome, SpaceSpec, block_keys
+
+PAGE = 65_536
+SPACE = SpaceSpec(b"r" * 16, PAGE, 16)
+KEYS = block_keys(list(range(64 * 16)), 16)
+PAGES = [(hashlib.sha256(key).digest() * (PAGE // 32))[:PAGE] for key in KEYS]
+
+
+@pytest.fixture
+def agent(tmp_path: Path) -> Iterator[AgentProcess]:
+    with AgentProcess(tmp_path, memory="16MiB", disk="64MiB") as agent:
+        yield agent
+
+
+@pytest.fixture
+def client(agent: AgentProcess) -> Iterator[Client]:
+    client = Client(agent.socket, spaces=[SPACE], deadline_s=2.0)
+    assert soon(lambda: client.store(KEYS, PAGES).refused == 0)  # extents are touched meanwhile
+    yield client
+    client.close()
+
+
+def test_blocks_come_back_from_the_host_tier(client: Client) -> None:
+    assert load(client) == 64
+    assert soon(lambda: client.stats()["hit_host_blocks"] == 64)
+
+
+@pytest.mark.parametrize("end", ["stop", "kill"])
+def test_blocks_come_back_from_disk_after_the_agents_end(
+    agent: AgentProcess, client: Client, end: str
+) -> None:
+    assert written(client)
+    number = client.session_number
+    agent.stop() if end == "stop" else agent.kill()
+    assert client.lookup(KEYS).ready == 0
+    agent.start()
+    assert soon(lambda: client.lookup(KEYS).pending == 64)
+    assert client.session_number != number
+    assert load(client, wait_s=5.0) == 64
+    assert soon(lambda: client.stats()["hit_disk_blocks"] == 64)
+
+
+def test_a_load_pinned_across_the_agents_restart_is_not_trusted(
+    agent: AgentProcess, client: Client
+) -> None:
+    assert written(client)
+    pinned = client.load_prepare(KEYS).wait(2.0)
+    assert pinned.blocks == 64
+    agent.kill()
+    buffers = [bytearray(PAGE) for _ in KEYS]
+    if client.copy_out(pinned.pages(), buffers):  # nobody has freed the dead agent's pages yet
+        assert [bytes(b) for b in buffers] == PAGES
+    agent.start()
+    assert not client.copy_out(pinned.pages(), buffers)
+    client.finish_load(pinned, LoadOutcome.LOADED)
+    assert soon(lambda: load(client, wait_s=5.0) == 64)
+
+
+def test_a_client_that_ends_leaves_nothing_open(agent: AgentProcess, client: Client) -> None:
+    other = Client(agent.socket, spaces=[SPACE], deadline_s=2.0)
+    assert other.load_prepare(KEYS).wait(2.0).blocks == 64
+    assert other.store_prepare([b"n" * 16]).granted == (0,)
+    assert client.stats()["open_loads"] == 1
+    assert client.stats()["open_stores"] == 1
+    other.close()
+    assert soon(lambda: client.stats()["sessions"] == 1)
+    assert client.stats()["open_loads"] == client.stats()["open_stores"] == 0
+
+
+def written(client: Client) -> bool:
+    """All blocks are on disk, and the journal says so."""
+    return soon(lambda: client.stats().get("written_bytes", 0) == 64 * PAGE)
+
+
+def load(client: Client, wait_s: float = 0.0) -> int:
+    """Blocks loaded, each of them right."""
+    buffers = [bytearray(PAGE) for _ in KEYS]
+    got = client.load(KEYS, buffers, wait_s=wait_s)
+    assert [bytes(b) for b in buffers[:got]] == PAGES[:got]
+    return got
+
+
+def soon(check: Any, timeout_s: float = 20.0) -> bool:
+    """True once `check` holds."""
+    until = time.monotonic() + timeout_s
+    while time.monotonic() < until:
+        if check():
+            return True
+        time.sleep(0.02)
+    return False
