@@ -26,8 +26,9 @@ KUBECONFIG: Final = RUN / "kubeconfig"
 SETTINGS: Final = RUN / "settings.json"
 COMPLETE: Final = RUN / "complete"
 """Exists once `up` has come to its end: a run folder without it was killed half-way."""
-MADE: Final = RUN / "made"
-"""Mount points the harness had to make on the host, to be removed again."""
+MADE: Final = STATE / "made"
+"""Mount points the harness had to make on the host, to be removed again. Not in the run folder:
+if that is deleted by hand they are still known."""
 
 LAN: Final = "10.99.0"
 """Node N has LAN.N; its pods have PODS.N.0/24."""

@@ -92,3 +92,4 @@ def _remove_mount_points() -> None:
         for path in sorted(MADE.read_text().split(), key=len, reverse=True):
             with contextlib.suppress(OSError):  # somebody else put something there: theirs now
                 os.rmdir(path)
+        MADE.unlink()
