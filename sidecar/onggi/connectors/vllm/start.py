@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import vllm
 
@@ -27,6 +28,10 @@ from onggi.connectors.vllm.weights import WeightsUnknown
 from onggi.connectors.vllm.worker import Worker
 from onggi_core.identity import fingerprint
 from onggi_core.wire.requests import SpaceSpec
+
+ATTACH_WAIT_S: Final = 2.0
+"""At start an engine can wait for its agent; the first request then need not, and does not miss
+because a busy node took its time."""
 
 
 def worker(
@@ -66,7 +71,7 @@ def worker(
         space.block_tokens,
         space.page_bytes,
         space.fingerprint.hex(),
-        "attached" if client.attached else "not there yet",
+        "attached" if _attach(client) else "not there yet",
     )
     return Worker(client, copier, row, faults, tally), space
 
@@ -86,6 +91,7 @@ def scheduler(
         deadline_s=options.deadline_s,
         log=log,
     )
+    _attach(client)
     block_tokens = spaces[0].block_tokens
     return Scheduler(
         client,
@@ -95,6 +101,15 @@ def scheduler(
         faults=faults,
         tally=tally,
     )
+
+
+def _attach(client: Client) -> bool:
+    until_s = time.monotonic() + ATTACH_WAIT_S
+    while not client.attached:
+        if time.monotonic() >= until_s:
+            return False
+        time.sleep(0.02)
+    return True
 
 
 def _fields(
