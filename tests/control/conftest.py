@@ -1,7 +1,6 @@
 """What the suites of the control plane share: an API server with the chart's objects in it, and
 webhook and controller as real processes under their own service accounts."""
 
-import asyncio
 import contextlib
 import importlib.util
 import os
@@ -14,10 +13,6 @@ from typing import Any
 
 import pytest
 import yaml
-
-# Else the first asynchronous test makes a loop of its own to save and restore, which nobody closes
-# (asyncio.get_event_loop() makes one only while none was ever set).
-asyncio.set_event_loop(None)
 
 TESTS = Path(__file__).resolve().parents[1]
 ROOT = TESTS.parent
