@@ -19,11 +19,13 @@ from onggi_core.arena_header import (
     EPOCH_BYTES,
     EPOCH_OFFSET,
     HEADER_BYTES,
+    READY_COUNT_OFFSET,
     NotAnArena,
     parse_header,
 )
 
 _EPOCH: Final = slice(EPOCH_OFFSET, EPOCH_OFFSET + EPOCH_BYTES)
+_READY: Final = slice(READY_COUNT_OFFSET, READY_COUNT_OFFSET + 4)
 
 POPULATE_STEP_BYTES: Final = 4 * 1024 * 1024
 """Page-table entries made at once, on the first use of a stretch: about 0.3 ms of work. A whole
@@ -69,6 +71,7 @@ class Arena:
         self._extent_bytes = max(extent_bytes, mmap.PAGESIZE)
         self._step_bytes = min(POPULATE_STEP_BYTES, max(extent_bytes, mmap.PAGESIZE))
         self._populated: set[int] = set()
+        self._next_step = 0
         self._can_populate = True
         self._idle = threading.Condition()
         self._writers = 0
@@ -156,6 +159,19 @@ class Arena:
         for step in range(first, last + 1):
             if step not in self._populated:
                 self._populate(step)
+
+    def populate_next(self) -> bool:
+        """Fill the page table under one more stretch that the agent has touched. False: nothing
+        is left to do for now. For a thread with time on its hands: a first load then finds the
+        page table filled, which saves it 0.2 to 0.4 ms a MiB."""
+        ready = int.from_bytes(self._map[_READY], "little") * self._extent_bytes
+        steps = min(ready, self.file_bytes - self._data_offset) // self._step_bytes
+        while self._next_step < steps and self._next_step in self._populated:
+            self._next_step += 1
+        if not self._can_populate or self._next_step >= steps:
+            return False
+        self._populate(self._next_step)
+        return True
 
     def _ready(self, pieces: Iterable[Piece]) -> list[Piece]:
         joined = merged(pieces)

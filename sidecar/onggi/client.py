@@ -98,6 +98,11 @@ class Client:
         if session is not None and session.open and session.channel.in_flight:
             self._link.check(session)
 
+    def populate_next(self) -> bool:
+        """See Arena.populate_next; False while there is no session."""
+        session = self._link.current
+        return session is not None and session.open and session.arena.populate_next()
+
     @property
     def deadline_s(self) -> float:
         """How long a call may take before it is a miss."""

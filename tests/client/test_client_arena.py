@@ -9,7 +9,7 @@ import pytest
 
 from onggi import arena as client_side
 from onggi.arena import Arena, ArenaRefused
-from onggi_core.arena_header import DATA_OFFSET_BYTES, ArenaHeader
+from onggi_core.arena_header import DATA_OFFSET_BYTES, READY_COUNT_OFFSET, ArenaHeader
 
 EPOCH = b"e" * 16
 MIB = 1 << 20
@@ -99,3 +99,26 @@ def test_only_used_stretches_are_populated(tmp_path: Path) -> None:
     arena.prepare(DATA_OFFSET_BYTES + 2 * MIB, 4096)
     arena.prepare(DATA_OFFSET_BYTES + 3 * MIB - 1, 2)
     assert arena._populated == {2, 3}
+
+
+def test_an_idle_thread_populates_what_is_touched_and_no_more(tmp_path: Path) -> None:
+    path = make(tmp_path)
+    arena = attach(path)
+    arena.prepare(DATA_OFFSET_BYTES + MIB, 1)
+    assert [arena.populate_next() for _ in range(4)] == [True, True, True, False]
+    assert arena._populated == {0, 1, 2, 3}
+
+
+def test_untouched_extents_are_left_to_the_agent(tmp_path: Path) -> None:
+    """Touching them here would charge their memory to the engine."""
+    path = make(tmp_path)
+    with path.open("r+b") as file:
+        file.seek(READY_COUNT_OFFSET)
+        file.write((1).to_bytes(4, "little"))
+    arena = attach(path)
+    assert [arena.populate_next() for _ in range(2)] == [True, False]
+    with path.open("r+b") as file:
+        file.seek(READY_COUNT_OFFSET)
+        file.write((2).to_bytes(4, "little"))
+    assert [arena.populate_next() for _ in range(2)] == [True, False]
+    assert arena._populated == {0, 1}

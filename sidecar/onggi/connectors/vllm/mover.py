@@ -31,6 +31,9 @@ are dropped: a slow agent may cost hits but not memory, and not the engine's fre
 FENCE_WAIT_S: Final = 0.1
 """How long a step waits for a running save of blocks it reuses, before it is told to drop them."""
 
+LOOK_AROUND_S: Final = 5.0
+"""How often the idle thread looks whether the arena has grown or is another one."""
+
 
 @dataclass
 class Moved:
@@ -57,7 +60,8 @@ def copy_load(
 
 
 class Mover:
-    """Jobs in, results out. The thread starts with the first job and ends with stop()."""
+    """Jobs in, results out. The thread starts with start() or the first job and ends with
+    stop()."""
 
     def __init__(
         self,
@@ -85,6 +89,11 @@ class Mover:
         self._moved = Moved()
         self._stopping = False
         self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Begin with what there is to do before the first job: the arena's page table."""
+        with self._turn:
+            self._wake()
 
     def submit_load(self, job: LoadJob, after: Any) -> None:
         """after: the copier's mark, behind the last use of the job's blocks."""
@@ -136,17 +145,28 @@ class Mover:
         self._turn.notify_all()
 
     def _run(self) -> None:
+        wait_s = 0.0
         while True:
             with self._turn:
-                self._turn.wait_for(lambda: self._stopping or self._loads or self._saves)
+                self._turn.wait_for(lambda: self._stopping or self._loads or self._saves, wait_s)
                 if self._stopping:
                     return
                 load = self._loads.popleft() if self._loads else None
-                save = None if load is not None else self._saves.popleft()
+                save = self._saves.popleft() if self._saves and load is None else None
             if load is not None:
                 self._run_load(*load)
             elif save is not None:
                 self._run_save(*save)
+            else:
+                wait_s = self._idle()
+
+    def _idle(self) -> float:
+        """Something useful while there is no job; how long to wait for one then."""
+        try:
+            return 0.0 if self._client.populate_next() else LOOK_AROUND_S
+        except Exception as error:  # noqa: BLE001 - a thread that ended would report no job any more
+            self._faults.note("populate", error)
+            return LOOK_AROUND_S
 
     def _run_load(self, job: LoadJob, after: Any) -> None:
         began_s, blocks = self._now_s(), 0

@@ -73,7 +73,9 @@ def worker(
         space.fingerprint.hex(),
         "attached" if _attach(client) else "not there yet",
     )
-    return Worker(client, copier, row, faults, tally), space
+    made = Worker(client, copier, row, faults, tally)
+    made.start()
+    return made, space
 
 
 def scheduler(

@@ -48,6 +48,10 @@ class Worker:
         self._delayed: set[str] = set()
         self._report = Report()
 
+    def start(self) -> None:
+        """Prepare for the first load while the engine still starts."""
+        self._mover.start()
+
     def fence(self, plan: StepPlan) -> None:
         """Before this step overwrites blocks of preempted requests."""
         fenced = set(self._owner) if plan.fence_all else plan.fenced
