@@ -303,6 +303,41 @@ def test_an_asynchronous_load_is_promised_then_sent_when_it_has_come(
     assert agent.stats()["open_loads"] == 0
 
 
+def test_blocks_that_came_from_disk_while_the_request_queued_need_no_wait(
+    make_agent: Any, make_sides: Any
+) -> None:
+    agent = make_agent(extents=1, segments=8)
+    store(agent, TOKENS[:128], list(range(8)))
+    crowd_out(agent)
+    sides, one = make_sides(agent), request(128)
+    agent.reads.clear()
+    assert ask(sides, one, 0) == (112, True)
+    agent.reads.set()
+    assert soon(lambda: sides.scheduler.matched(one, 0) == (112, False))
+    assert sides.scheduler.matched(one, 0) == (112, False)
+    assert agent.stats()["open_loads"] == 1
+    sides.scheduler.admitted(one, list(range(8)), 112)
+    assert sides.scheduler.sources(one, 112) == (0, 112)
+    (job,) = sides.scheduler.plan(step_output({"r": 16}, {"r": list(range(8))})).loads
+    assert (job.asynchronous, len(job.rows[0].offsets)) == (False, 7)
+
+
+def test_blocks_that_did_not_come_are_not_waited_for_again(
+    make_agent: Any, make_sides: Any
+) -> None:
+    agent = make_agent(extents=1, segments=8)
+    store(agent, TOKENS[:128], list(range(8)))
+    crowd_out(agent)
+    for place in agent.disk:
+        agent.disk[place] = bytes(PAGE - 1) + b"!"
+    sides, one = make_sides(agent), request(128)
+    agent.reads.clear()
+    assert ask(sides, one, 0) == (112, True)
+    agent.reads.set()
+    assert soon(lambda: sides.scheduler.matched(one, 0) == (0, False))
+    assert soon(lambda: agent.stats()["open_loads"] == 0)
+
+
 def test_a_request_that_ends_while_its_load_comes_is_reported_without_one(
     make_agent: Any, make_sides: Any
 ) -> None:

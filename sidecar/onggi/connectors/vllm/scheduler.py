@@ -85,7 +85,7 @@ class Scheduler:
             self._tracked.pop(request.request_id)
             return self.matched(request, 0)
         local, most = computed_tokens // self._block_tokens, self._most(request)
-        offer = tracked.offer
+        offer = tracked.offer = self._settled(tracked)
         if offer is None or not offer.answers(local, most, self._now_s()):
             self._withdraw(tracked)
             offer = None if tracked.frozen else self._timed_offer(tracked, local, most)
@@ -93,6 +93,20 @@ class Scheduler:
         if offer is None:
             return MISS
         return offer.blocks * self._block_tokens, offer.pending is not None
+
+    def _settled(self, tracked: Tracked) -> Offer | None:
+        """The standing promise. One whose blocks have come from disk while the request was still
+        in the queue is as good as any other pin by now, and as perishable."""
+        offer = tracked.offer
+        load = offer.pending.poll() if offer is not None and offer.pending is not None else None
+        if offer is None or load is None:
+            return offer
+        if load.blocks:
+            here = load.blocks - load.from_disk
+            return Offer(offer.local, offer.most, load.blocks, load, None, here)
+        (key,) = tracked.keys.upto(offer.local + 1)[offer.local :]
+        self._failures.note(key, self._now_s())
+        return None
 
     def _timed_offer(self, tracked: Tracked, local: int, most: int) -> Offer | None:
         began_s = self._now_s()
