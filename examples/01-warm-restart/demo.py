@@ -26,7 +26,7 @@ from onggi_core.quantity import QuantityError
 
 EXIT_FAILED: Final = 1
 EXIT_INTERRUPTED: Final = 130
-TOKENS_MIN: Final = 300
+TOKENS_MIN: Final = 100
 """One full block, and a tail behind it."""
 
 

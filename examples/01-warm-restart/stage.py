@@ -61,6 +61,7 @@ class Stage:
             "HF_HUB_OFFLINE": "1",
             "MKL_DYNAMIC": "FALSE",  # the same threads in every run, so the same sums
             "OMP_DYNAMIC": "FALSE",
+            "OMP_WAIT_POLICY": "PASSIVE",  # idle threads leave the cores to whoever has work
         }
         self._quiet = logging.getLogger("onggi-demo")
         self._quiet.disabled = True  # that an agent is not there yet is no news here

@@ -20,7 +20,7 @@ def test_all_three_runs_say_the_same_and_nothing_is_left(demo: RunningDemo) -> N
     last = demo.lines[-1]
     assert code == 0, demo.lines
     assert re.fullmatch(r"demo: ok identical=3/3 host_speedup=[\d.]+ disk_speedup=[\d.]+", last)
-    assert any("512 of 600" in line for line in demo.lines)
+    assert any("576 of 600" in line for line in demo.lines)
     assert len(demo.folders) == 2
     assert demo.leftovers() == []
 
