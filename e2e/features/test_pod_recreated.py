@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+import pytest
 from rig.engine import BLOCK_TOKENS, Engine, prompt, reusable_tokens
 from rig.figures import agent_figures
 from rig.kubectl import Kubectl, Object, until
@@ -46,29 +47,34 @@ def test_a_new_pod_on_the_node_starts_warm(kubectl: Kubectl, engine: Engine) -> 
     assert second["spec"]["nodeName"] == NODE
 
     engine.ask(prompt(seed=29, tokens=TOKENS))
-    assert agent_figures(kubectl, second).get(DISK_HITS, 0) == 0
+    hits = 0
+    assert _disk_hits(kubectl, second) == hits
     for before, asked in zip(cold, prompts, strict=True):
         warm = engine.ask(asked)
-        assert warm.tokens == before.tokens  # a load that comes too late is computed instead
-        if blocks := _disk_hits(kubectl, second):
+        assert warm.tokens == before.tokens  # what came too late was computed instead
+        hits, had = _counted(kubectl, second, hits + BLOCKS), hits
+        if hits == had + BLOCKS:
             break
-    assert blocks == BLOCKS
+    else:
+        pytest.fail(f"no prompt was loaded whole from disk; {hits} blocks were")
     assert warm.cached_tokens == reusable_tokens(TOKENS) == BLOCKS * BLOCK_TOKENS
     assert warm.first_token_s < before.first_token_s
     print(f"first token: {before.first_token_s:.3f} s cold, {warm.first_token_s:.3f} s from disk")
-    status = pool.until("disk hits", lambda s: s.get("hits", {}).get("diskBlocks", 0) > 0)
-    assert status["hits"] == {"hostBlocks": 0, "diskBlocks": BLOCKS}
-    assert status["tokensSaved"] == BLOCKS * BLOCK_TOKENS
+    status = pool.until("disk hits", lambda s: s.get("hits", {}).get("diskBlocks", 0) >= hits)
+    assert status["hits"]["diskBlocks"] == hits
+    assert status["tokensSaved"] >= BLOCKS * BLOCK_TOKENS
 
 
 def _disk_hits(kubectl: Kubectl, pod: Object) -> int:
-    """Blocks loaded from disk and used; 0 if there are none a while after the answer."""
+    return int(agent_figures(kubectl, pod).get(DISK_HITS, 0))
+
+
+def _counted(kubectl: Kubectl, pod: Object, least: int) -> int:
+    """Blocks loaded from disk and used: `least`, or what there is a while after the answer."""
     end = time.monotonic() + COUNTED_S
-    while time.monotonic() < end:
-        if blocks := int(agent_figures(kubectl, pod).get(DISK_HITS, 0)):
-            return blocks
+    while (blocks := _disk_hits(kubectl, pod)) < least and time.monotonic() < end:
         time.sleep(POLL_S)
-    return 0
+    return blocks
 
 
 def _written(kubectl: Kubectl, engine: Engine) -> bool:
