@@ -21,8 +21,9 @@ class Sizes:
 
     @property
     def arena(self) -> str:
-        """Twice the working set and an extent, so that stores go through it and around."""
-        return f"{2 * self.working_set_bytes // MIB + 64}MiB"
+        """The working set and an extent: it holds all that is loaded, and what stores walk through
+        is no more memory than what their peers do."""
+        return f"{self.working_set_bytes // MIB + 64}MiB"
 
     @property
     def small_arena(self) -> str:
