@@ -20,8 +20,8 @@ INJECTING_S: Final = 30
 """A webhook configuration takes effect up to 1.5 s after it was written."""
 STATUS_S: Final = 60
 """From an event to the pool's status: a heartbeat of 5 s, and the controller's own pace."""
-STORED_S: Final = 30
-"""From an answer to its blocks in the agent's index."""
+STORED_S: Final = 120
+"""From an answer to its blocks in the agent's index; several tries on a busy machine."""
 COUNTED_S: Final = 10
 """From an answer to the figures that tell of its load, which is confirmed in a later step."""
 ON_DISK_S: Final = 60
