@@ -19,7 +19,7 @@ $(READY): pyproject.toml
 	       "the package python3-venv." >&2; exit 1; }
 	@echo "setting up $(VENV) (the first time downloads PyTorch, about 3 GB)"
 	@$(PY) -m pip install -q --disable-pip-version-check "uv>=0.5,<1"
-	@$(VENV)/bin/uv pip install -q --python $(PY) -e ".[dev,demo,bench]"
+	@$(VENV)/bin/uv pip install -q --compile-bytecode --python $(PY) -e ".[dev,demo,bench]"
 	@touch $@
 
 demo: $(READY) ## a real model, cold, warm from memory and warm from disk after a restart

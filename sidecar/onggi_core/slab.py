@@ -42,6 +42,13 @@ class Slab:
         self._used[place // self.region_bytes] += 1
         return place
 
+    def room(self, stride: int) -> int:
+        """Pages of `stride` bytes that take() would find without anything being evicted."""
+        empty = len(self._spare) + sum(
+            1 for region in self.regions_of_others(stride) if not self._used[region]
+        )
+        return len(self._free.get(stride, ())) + empty * (self.region_bytes // stride)
+
     def give_back(self, place: int) -> None:
         """A page's place is free again; an empty region becomes spare when others need it."""
         region = place // self.region_bytes

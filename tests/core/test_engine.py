@@ -122,6 +122,18 @@ def test_a_store_never_evicts_its_own_parents() -> None:
     assert reply.slots[4] is Slot.NO_ROOM or reply.slots[4] == Slot.NO_ROOM
 
 
+def test_a_chain_that_replaces_another_lies_in_one_run() -> None:
+    """Freed one by one, leaves first, and taken at once, its pages would come in backward order:
+    a copy a block instead of one for all."""
+    shell = Shell(extents=1, segments=0)
+    client = shell.open(A)
+    for name in ("old", "new", "newer"):
+        reply = shell.prepare(client, chain(name, shell.pages_each))
+        assert reply.slots == (0, PAGE, 2 * PAGE, 3 * PAGE)
+        shell.fill(reply.ticket)
+        shell.complete(reply.ticket)
+
+
 def test_a_pinned_page_is_never_evicted() -> None:
     shell = Shell(extents=1, segments=0)
     client = shell.open(A)

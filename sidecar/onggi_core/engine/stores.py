@@ -22,6 +22,7 @@ def prepare(state: State, session: Session, asked: StorePrepare, now_s: float) -
     if state.mode is not Mode.ACTIVE or state.stopping:
         return StorePrepared(0, (Slot.NO_ROOM,) * len(asked.keys))
     use = state.use()
+    _make_room(state, space, asked, use)
     slots: list[int] = []
     pages: list[Page] = []
     parent = asked.parent
@@ -40,6 +41,20 @@ def prepare(state: State, session: Session, asked: StorePrepare, now_s: float) -
     state.stores[store.ticket] = store
     session.stores.add(store.ticket)
     return StorePrepared(store.ticket, tuple(slots))
+
+
+def _make_room(state: State, space: Space, asked: StorePrepare, use: int) -> None:
+    """Room for the whole chain at once. What the chain itself stands on is marked as used first,
+    so that it is not what makes room."""
+    ranking, missing = space.ranking(state.host.name), 0
+    ranking.touch(asked.parent, use)
+    for key in asked.keys:
+        block = space.blocks.get(key)
+        if block is None or block.host is None:
+            missing += 1
+        else:
+            ranking.touch(key, use)
+    state.host.make_room(space, missing, use)
 
 
 def _slot(

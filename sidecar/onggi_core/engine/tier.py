@@ -48,6 +48,17 @@ class Tier:
             place = self.slab.take(space.stride_bytes)
         return self._own(space, block, place, event)
 
+    def make_room(self, space: Space, pages: int, use: int) -> None:
+        """Evicts until `pages` pages fit, or nothing is left that was last used before `use`.
+
+        For a chain: pages freed one by one, leaves first, and taken at once would hand it its
+        places in backward order. Freed together they are handed out lowest first, and a chain that
+        replaces another lies in one run again.
+        """
+        missing = pages - self.slab.room(space.stride_bytes)
+        while missing > 0 and self._evict_one(space.stride_bytes, before=use):
+            missing -= 1
+
     def adopt(self, space: Space, block: Block, place: int, use: int) -> Page:
         """A block of an earlier life whose place the slab already took."""
         space.ranking(self.name).insert(block.key, block.parent, use)
@@ -109,14 +120,15 @@ class Tier:
         self.pages -= 1
         block_page_set(page.block, self.name, None)
 
-    def _evict_one(self, stride: int) -> bool:
-        """Gives up the coldest leaf among the spaces of one page size."""
+    def _evict_one(self, stride: int, before: int | None = None) -> bool:
+        """Gives up the coldest leaf among the spaces of one page size. before: only one that was
+        last used earlier than that."""
         coldest: tuple[int, bytes, Space] | None = None
         for space in self._spaces.get(stride, ()):
             found = space.ranking(self.name).coldest()
             if found is not None and (coldest is None or found[0] < coldest[0]):
                 coldest = (*found, space)
-        if coldest is None:
+        if coldest is None or (before is not None and coldest[0] >= before):
             return False
         _, key, space = coldest
         self._evict(space, space.blocks[key])
