@@ -29,6 +29,10 @@ from onggi.connectors.vllm.worker import Worker
 from onggi_core.identity import fingerprint
 from onggi_core.wire.requests import SpaceSpec
 
+SAVE_DEADLINE_S: Final = 1.0
+"""Of a worker's calls: all of them are the mover's, for saves, and no request waits for those. With
+the scheduler's deadline a busy node loses whole prompts to a reply that was 20 ms late."""
+
 ATTACH_WAIT_S: Final = 2.0
 """At start an engine can wait for its agent; the first request then need not, and does not miss
 because a busy node took its time."""
@@ -61,7 +65,7 @@ def worker(
         options.socket,
         spaces=[SpaceSpec(space.fingerprint, space.page_bytes, space.block_tokens)],
         engine=f"vllm-worker-{rank}",
-        deadline_s=options.deadline_s,
+        deadline_s=max(options.deadline_s, SAVE_DEADLINE_S),
         log=log,
     )
     row = int(fields["pp_rank"]) * int(fields["tp_size"]) + int(fields["tp_rank"])
