@@ -7,7 +7,9 @@ its tickets (engine), its unsent replies and its number of connections (here).
 """
 
 import asyncio
+import contextlib
 import itertools
+import os
 import socket
 from collections.abc import Callable
 from typing import Final
@@ -34,7 +36,12 @@ SESSIONS_MAX."""
 
 
 class Connection(asyncio.BufferedProtocol):
-    """One client. Its session lives in the engine exactly as long as this stream."""
+    """One client. Its session lives in the engine until the *client's* side of the stream ends.
+
+    The client's end is its word that no page of the session is touched any more. So when the agent
+    has had enough of a client it closes its own side only and waits: what the session holds is
+    given to nobody while a copy of that client's may still be running.
+    """
 
     def __init__(self, server: "Server", session: int) -> None:
         self.session = session
@@ -47,6 +54,7 @@ class Connection(asyncio.BufferedProtocol):
         self._closing = False
         self._greeted = False
         self._hello_timer: asyncio.TimerHandle
+        self._lingering: socket.socket | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -79,11 +87,15 @@ class Connection(asyncio.BufferedProtocol):
         if batch:
             self._transport.write(b"".join(batch))
         if self._ended():
-            self._transport.close()
+            self._part()
 
     def connection_lost(self, exc: Exception | None) -> None:
         del exc  # however the stream ended, what the client held is free now
         self._hello_timer.cancel()
+        if self._lingering is None:
+            self._gone()
+
+    def _gone(self) -> None:
         del self._shell.peers[self.session]
         self._shell.step(SessionClosed(self.session))
 
@@ -95,19 +107,66 @@ class Connection(asyncio.BufferedProtocol):
             session=self.session,
             unsent_bytes=self._transport.get_write_buffer_size(),
         )
-        self._transport.abort()
+        self._linger()
 
     def send(self, raw: bytes) -> None:
-        """Queue a frame; those of one read leave in one write."""
+        """Queue a frame; those of one read leave in one write. Nothing goes to a client that was
+        parted from."""
         if self._batch is not None:
             self._batch.append(raw)
-        else:
+        elif not self._closing:
             self._transport.write(raw)
 
     def close_after_sending(self) -> None:
+        if self._closing:
+            return
         self._closing = True
         if self._batch is None:
+            self._part()
+
+    def end(self) -> None:
+        """Close both sides: the agent ends, and its arena with it."""
+        self._closing = True
+        self._transport.close()
+        if self._lingering is not None:
+            self._stop_lingering()
+
+    def _part(self) -> None:
+        """Close our side once what is queued was sent. A client that never said HELLO holds
+        nothing, so nothing need be waited for."""
+        if self._greeted:
+            self._transport.write_eof()
+        else:
             self._transport.close()
+
+    def _linger(self) -> None:
+        """Drop what is queued and close our side now; a descriptor of our own hears the end of the
+        client's."""
+        self._closing = True
+        theirs: socket.socket = self._transport.get_extra_info("socket")
+        self._lingering = socket.socket(fileno=os.dup(theirs.fileno()))
+        self._lingering.settimeout(0)
+        self._transport.abort()
+        with contextlib.suppress(OSError):  # the client may have gone meanwhile
+            self._lingering.shutdown(socket.SHUT_WR)
+        asyncio.get_running_loop().add_reader(self._lingering, self._read_on)
+
+    def _read_on(self) -> None:
+        assert self._lingering is not None
+        try:
+            over = not self._lingering.recv_into(self._server.buffer)
+        except BlockingIOError:
+            return
+        except OSError:
+            over = True
+        if over:
+            self._stop_lingering()
+
+    def _stop_lingering(self) -> None:
+        assert self._lingering is not None
+        asyncio.get_running_loop().remove_reader(self._lingering)
+        self._lingering.close()
+        self._gone()
 
     def _request(self, got: Frame) -> None:
         timed = self._tally.begin(got.op)
@@ -173,4 +232,4 @@ class Server:
     def close_clients(self) -> None:
         """Send what is queued and end every stream."""
         for peer in list(self.shell.peers.values()):
-            peer.close_after_sending()
+            peer.end()

@@ -30,6 +30,8 @@ class Peer(Protocol):
 
     def close_after_sending(self) -> None: ...
 
+    def end(self) -> None: ...
+
 
 class Shell:
     """Steps one engine. `disk` is absent when there is no disk tier."""

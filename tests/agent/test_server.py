@@ -1,6 +1,7 @@
 """The socket under clients that are wrong, hostile, slow or many: others are undisturbed."""
 
 import asyncio
+import contextlib
 import socket
 import struct
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from onggi_core.engine.engine import Engine
 from onggi_core.engine.state import Facts
 from onggi_core.wire.cut import Frame
 from onggi_core.wire.frame import PAYLOAD_MAX_BYTES, Op, Status, frame
+from onggi_core.wire.replies import StorePrepared
 from onggi_core.wire.requests import (
     Hello,
     LoadPrepare,
@@ -163,17 +165,35 @@ def test_a_client_that_reads_nothing_is_dropped(agent: AgentProcess, bystander: 
     asking = frame(Op.STATS, 0, 1, b"") * 1000
 
     def dropped() -> bool:
-        try:
+        with contextlib.suppress(BlockingIOError):
             slow.socket.send(asking)
-        except BlockingIOError:
-            return False
-        except (BrokenPipeError, ConnectionResetError):
-            return True
-        return False
+        return bool(agent.said("client_dropped"))
 
     until("the slow client to be dropped", dropped)
     assert agent.wait_for("client_dropped")["unsent_bytes"] > 8 * 2**20
     slow.close()
+    until("its session to end", lambda: bystander.stats()["sessions"] == 1)
+
+
+def test_what_a_client_holds_stays_its_own_until_its_side_is_closed(
+    agent: AgentProcess, bystander: BareClient
+) -> None:
+    """It may be copying into its page at this moment, whatever the agent thinks of it."""
+    copying = BareClient(agent)
+    held = copying.call(StorePrepare(0, bytes(16), (b"held" * 4,)))
+    assert isinstance(held, StorePrepared)
+    copying.socket.sendall(frame(999, 0, 9, b"garbage"))
+    refused = copying.next_frame()
+    assert refused is not None
+    assert refused.status == Status.BAD_FRAME
+    assert copying.next_frame() is None
+    others = bystander.call(StorePrepare(0, bytes(16), tuple(chain(20, seed=7))))
+    assert isinstance(others, StorePrepared)
+    assert held.slots[0] not in others.slots
+    assert bystander.stats()["open_stores"] == 2
+    bystander.call(StoreComplete(others.ticket, StoreOutcome.ABANDONED))
+    copying.close()
+    until("its page to be free", lambda: bystander.stats()["open_stores"] == 0)
 
 
 def test_one_client_more_than_the_limit_is_told_so(
