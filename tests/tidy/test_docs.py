@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+from dataclasses import fields
 from pathlib import Path
 
+from onggi.connectors.vllm.options import Options
+from onggi.connectors.vllm.tally import COUNTERS
 from onggi_core.engine.session import TICKETS_MAX
 from onggi_core.page import MOVES
 from onggi_core.wire import frame
@@ -29,3 +32,11 @@ def test_the_protocol_page_has_the_codes_and_limits_of_the_code() -> None:
     for limit in (frame.KEYS_MAX, frame.SPACES_MAX, frame.OFFSETS_MAX, TICKETS_MAX):
         assert f"| {limit:,} |" in text
     assert f"{frame.PAYLOAD_MAX_BYTES:,}" in text
+
+
+def test_the_vllm_page_names_every_metric_and_setting() -> None:
+    text = (DOCS / "vllm.md").read_text()
+    for counter, meaning in COUNTERS.items():
+        assert f"| `vllm:onggi_{counter}_total` | {meaning} |" in text
+    for setting in fields(Options):
+        assert f"| `{setting.name}` |" in text
