@@ -5,7 +5,7 @@ PY := $(VENV)/bin/python
 READY := $(VENV)/.ready
 PYTHON ?= python3
 
-.PHONY: help demo test lint format images e2e bench clean
+.PHONY: help demo test lint format images e2e soak bench clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,7 +31,8 @@ test: $(READY) ## unit, property and agent tests
 lint: $(READY) ## format, lint, types, import contracts, chart
 	@$(VENV)/bin/ruff format --check .
 	@$(VENV)/bin/ruff check .
-	@$(VENV)/bin/mypy operator/onggi_operator sidecar/onggi_core sidecar/onggi_sidecar sidecar/onggi
+	@$(VENV)/bin/mypy operator/onggi_operator sidecar/onggi_core sidecar/onggi_sidecar sidecar/onggi bench
+	@MYPYPATH=e2e:e2e/features $(VENV)/bin/mypy e2e/node/*.py e2e/rig/*.py e2e/features/*.py
 	@$(VENV)/bin/mypy --python-version 3.10 sidecar/onggi_core sidecar/onggi
 	@$(VENV)/bin/lint-imports
 
@@ -43,6 +44,11 @@ images: ## container images, as archives under build/images
 
 e2e: $(READY) ## the whole chain on a real Kubernetes with a real engine
 	@e2e/run
+
+soak: $(READY) ## what takes longer: the connector's cases one by one in a real vLLM (root, Debian 12)
+	@e2e/prepare packages python engine
+	@ONGGI_ENGINE_PYTHON=$${ONGGI_E2E_DIR:-$${XDG_CACHE_HOME:-$$HOME/.cache}/onggi-e2e}/engine/bin/python \
+	  $(PY) -m pytest -m engine
 
 bench: $(READY) ## load, store and lookup against memcpy, Redis and the bare disk
 	@$(PY) -m bench

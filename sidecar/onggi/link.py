@@ -127,7 +127,7 @@ class Link:
             return None
         if answer is None:
             channel.give_up(asked.call, on_late)
-            self.late(asked.session, what)
+            self.late(asked.session, what, self.deadline_s)
             return None
         return self.understand(asked.session, answer)
 
@@ -177,8 +177,9 @@ class Link:
             self._log.warning("onggi: the agent refused a request: %s", said)
         return None
 
-    def late(self, session: Session, what: str) -> None:
-        why = f"no answer to {what} within {self.deadline_s * 1000:.0f} ms"
+    def late(self, session: Session, what: str, given_s: float) -> None:
+        """An answer did not come within `given_s`. Enough of them in a row end the session."""
+        why = f"no answer to {what} within {given_s * 1000:.0f} ms"
         if self._patience.was_late(why):
             session.close_when_free(why)
             if session is self._session:

@@ -67,7 +67,7 @@ class PendingLoad:
         elif self._link.now_s() >= self._due_s:
             self._load = NO_LOAD
             channel.give_up(asked.call, self._give_back)
-            self._link.late(asked.session, "LOAD_PREPARE")
+            self._link.late(asked.session, "LOAD_PREPARE", self._due_s - asked.sent_s)
         return self._load
 
     def _give_back(self, answer: Frame) -> None:
