@@ -7,11 +7,12 @@ before it frees a page, so bytes read before an unchanged epoch are the bytes th
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import mmap
 import os
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from onggi.copies import Piece, copy, merged
@@ -74,7 +75,10 @@ class Arena:
         self._next_step = 0
         self._can_populate = True
         self._idle = threading.Condition()
-        self._writers = 0
+        self._users = 0
+        self._given_up = False
+        self.when_idle: Callable[[], None] = lambda: None
+        """Called after the last of the copies that ran at one time."""
         self._first_byte = ctypes.c_char.from_buffer(self._map)  # keeps the mapping in place
         self.address = ctypes.addressof(self._first_byte)
         self._check()
@@ -116,31 +120,54 @@ class Arena:
         """Copy arena bytes to memory. False: the agent took the arena back, and what was copied
         is worth nothing. Raises ValueError outside the file, before a byte is copied."""
         joined = self._ready(pieces)
-        for offset, address, length in joined:
-            copy(address, self.address + offset, length)
-        return self.alive
+        with self._use() as may:
+            if not may:
+                return False
+            for offset, address, length in joined:
+                copy(address, self.address + offset, length)
+            return self.alive
 
     def copy_in(self, pieces: Iterable[Piece]) -> bool:
         """Copy memory into the arena. False: the agent took the arena back, nothing is kept.
         Raises ValueError outside the file, before a byte is copied."""
         joined = self._ready(pieces)
-        with self._idle:
-            self._writers += 1
-        try:
-            if not self.alive:
+        with self._use() as may:
+            if not may or not self.alive:
                 return False
             for offset, address, length in joined:
                 copy(self.address + offset, address, length)
             return self.alive
+
+    @contextlib.contextmanager
+    def _use(self) -> Iterator[bool]:
+        """A copy runs. False: the session was given up, so it must not begin."""
+        with self._idle:
+            self._users += 1
+            may = not self._given_up
+        try:
+            yield may
         finally:
             with self._idle:
-                self._writers -= 1
+                self._users -= 1
+                idle = not self._users
                 self._idle.notify_all()
+            if idle:
+                self.when_idle()
+
+    @property
+    def in_use(self) -> bool:
+        """Whether a copy runs now."""
+        return self._users > 0
+
+    def give_up(self) -> None:
+        """No copy begins from here on: its pages are not this session's much longer."""
+        with self._idle:
+            self._given_up = True
 
     def await_idle(self, timeout_s: float) -> bool:
-        """Until no thread copies into the arena."""
+        """Until no thread copies from or into the arena."""
         with self._idle:
-            return self._idle.wait_for(lambda: not self._writers, timeout_s)
+            return self._idle.wait_for(lambda: not self._users, timeout_s)
 
     def prepare(self, offset: int, length_bytes: int) -> None:
         """Check a range and fill the page table under it, once a stretch.

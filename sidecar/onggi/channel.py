@@ -30,6 +30,11 @@ _READ_BYTES: Final = 64 * 1024
 a 60 us round trip, in mapping and unmapping it."""
 
 
+_LOOK_S: Final = 0.05
+"""How often a leader looks whether the connection was given up: one that may not be shut yet, since
+pages of it are in use, cannot wake it."""
+
+
 class ChannelClosed(Exception):
     """The connection is gone; every call on it gets this. The message says why."""
 
@@ -66,6 +71,9 @@ class Channel:
         self._calls: dict[int, Call] = {}
         self._next_id = 1
         self._closed_because = ""
+        self._shut = False
+        self.may_shut: Callable[[], bool] = lambda: True
+        """Whether nobody touches a page that the end of the stream would free."""
 
     @property
     def closed(self) -> bool:
@@ -76,14 +84,40 @@ class Channel:
         """Calls without a reply, given-up ones included."""
         return len(self._calls)
 
+    @property
+    def shut(self) -> bool:
+        """Whether the agent was told of the end: closed, and nothing of it in use any more."""
+        return self._shut
+
+    @property
+    def hung_up(self) -> bool:
+        """Whether the stream has ended on either side, looked at now and not at the last read."""
+        number = self._sock.fileno()
+        if self._closed_because or number < 0:
+            return True
+        looking = select.poll()  # one of its own: no two threads may wait on one
+        looking.register(number, select.POLLRDHUP)
+        return bool(looking.poll(0))
+
     def close(self, because: str) -> None:
-        """End the connection; waiting callers get ChannelClosed. The agent drops what we held."""
+        """End the connection; waiting callers get ChannelClosed. The agent drops what we held, so
+        it hears of it only when `may_shut`: at once, or by shut_if_free() later."""
         with self._turn:
             if self._closed_because:
                 return
             self._closed_because = because
             self._calls.clear()
             self._turn.notify_all()
+        self.shut_if_free()
+
+    def shut_if_free(self) -> None:
+        """Tell the agent of an end that had to wait for pages in use."""
+        if not self._closed_because or not self.may_shut():
+            return
+        with self._turn:
+            shut, self._shut = self._shut, True
+        if shut:
+            return
         with contextlib.suppress(OSError):  # the agent may have been faster
             self._sock.shutdown(socket.SHUT_RDWR)  # wakes a leader that sleeps in poll
         self._sock.close()
@@ -91,6 +125,7 @@ class Channel:
     def let_go(self) -> None:
         """In a forked child: drop our descriptor and leave the parent's connection as it is."""
         self._closed_because = "forked"
+        self._shut = True
         self._sock.close()
 
     def start(self, op: int, payload: bytes, deadline_s: float) -> Call:
@@ -180,9 +215,9 @@ class Channel:
     def _lead(self, call: Call, deadline_s: float) -> bool:
         while call.frame is None:
             left_s = deadline_s - self._clock()
-            if not self._readable.poll(_ms(left_s) if left_s > 0 else 0):
-                if left_s <= 0:
-                    return False
+            if not self._readable.poll(_ms(min(left_s, _LOOK_S)) if left_s > 0 else 0):
+                if left_s <= 0 or self._closed_because:
+                    return bool(self._closed_because)
                 continue
             self._read()
             if self._closed_because:

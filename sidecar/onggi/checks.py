@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from onggi.memory import Held, hold
 from onggi.outcomes import Pages
@@ -35,8 +35,22 @@ def check_space(space: SpaceSpec) -> None:
     if len(space.fingerprint) != DIGEST_BYTES:
         size = len(space.fingerprint)
         raise ValueError(f"fingerprint has {size} bytes; use {DIGEST_BYTES}")
-    if space.page_bytes < 1 or space.block_tokens < 1:
+    if not 1 <= space.page_bytes < 1 << 64 or not 1 <= space.block_tokens < 1 << 32:
         raise ValueError(
             f"page_bytes is {space.page_bytes} and block_tokens {space.block_tokens}; "
-            "use 1 or more of each"
+            "use 1 or more of each, as many as 64 and 32 bits hold"
         )
+
+
+ENGINE_BYTES_MAX: Final = 256
+
+
+def check_engine(engine: str) -> None:
+    raw = engine.encode(errors="replace")
+    if raw.decode() != engine or len(raw) > ENGINE_BYTES_MAX:
+        raise ValueError(f"engine is {engine!r:.40}; use up to {ENGINE_BYTES_MAX} bytes of UTF-8")
+
+
+def check_parent(parent: bytes) -> None:
+    if len(parent) != DIGEST_BYTES:
+        raise ValueError(f"parent has {len(parent)} bytes; use {DIGEST_BYTES}")

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from onggi import bulk
 from onggi.arena import Arena
-from onggi.checks import check_space, checked_keys, held_pages
+from onggi.checks import check_engine, check_parent, check_space, checked_keys, held_pages
 from onggi.clock import Clock, monotonic
 from onggi.link import Asked, Link
 from onggi.outcomes import (
@@ -79,6 +79,7 @@ class Client:
             raise ValueError(f"spaces has {len(spaces)} entries; use 1 to {SPACES_MAX}")
         for space in spaces:
             check_space(space)
+        check_engine(engine)
         if not 0 < deadline_s <= WAIT_MAX_S:
             raise ValueError(f"deadline_s is {deadline_s}; use more than 0 and up to {WAIT_MAX_S}")
         self.spaces = tuple(spaces)
@@ -183,12 +184,13 @@ class Client:
 
     def finish_load(self, load: Load, outcome: LoadOutcome, *, blocks: int | None = None) -> None:
         """Give the pin back. blocks: how many leading blocks are in use now, if not all."""
-        session = self._link.held(load.session)
+        session = self._link.holder(load.session)
         if not load.blocks or session is None:
             return  # nothing was pinned, or the pin ended with its session
         used = load.blocks if blocks is None else blocks
         used = used if outcome is LoadOutcome.LOADED else 0
-        self._link.tell(session, LoadComplete(load.ticket, outcome, used))
+        if session.open:
+            self._link.tell(session, LoadComplete(load.ticket, outcome, used))
         session.release()
 
     # ---- storing
@@ -198,6 +200,9 @@ class Client:
     ) -> StoreTicket:
         """Room for a chain that follows `parent`. Finish it with finish_store()."""
         keys = checked_keys(keys)
+        check_parent(parent)
+        if not 0 <= space < len(self.spaces):
+            raise ValueError(f"space is {space}; this client has {len(self.spaces)}, from 0")
         page_bytes = self.spaces[space].page_bytes
         asked = self._link.begin(StorePrepare(space, parent, keys))
         nothing = StoreTicket((Slot.NO_ROOM,) * len(keys), NO_EPOCH, page_bytes, 0.0, 0, 0)
@@ -222,10 +227,12 @@ class Client:
 
     def finish_store(self, ticket: StoreTicket, outcome: StoreOutcome) -> int:
         """Seal what was copied, or drop it. Returns the blocks that are visible from now on."""
-        session = self._link.held(ticket.session)
+        session = self._link.holder(ticket.session)
         if session is None:
             return 0  # nothing was reserved, or the reservation ended with its session
-        asked = self._link.begin_on(session, StoreComplete(ticket.ticket, outcome))
+        asked = None
+        if session.open:
+            asked = self._link.begin_on(session, StoreComplete(ticket.ticket, outcome))
         reply = self._link.end(asked, "STORE_COMPLETE") if asked is not None else None
         session.release()
         return reply.sealed if isinstance(reply, StoreCompleted) else 0
@@ -254,7 +261,16 @@ class Client:
         if arena is None:
             return False
         pieces = [(o, h.at, h.nbytes) for o, h in zip(pages.offsets, held, strict=True)]
-        return arena.copy_out(pieces) and self._link.now_s() < pages.expires_s
+        return arena.copy_out(pieces) and self._link.now_s() < pages.expires_s and self.holds(pages)
+
+    def holds(self, pages: Pages) -> bool:
+        """Whether the agent keeps `pages` for us as far as a look at the stream can tell; True for
+        those of another process. For whoever copies out in pieces: ask after the last byte, since
+        an agent that dropped us gives them to others."""
+        if pages.session == OTHER_PROCESS:
+            return True
+        session = self._link.held(pages.session)
+        return session is not None and not session.channel.hung_up
 
     def copy_in(self, pages: Pages, buffers: Sequence[Any]) -> bool:
         """Memory to arena, one buffer or CPU tensor a page. False: do not seal."""

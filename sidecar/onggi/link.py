@@ -88,7 +88,7 @@ class Link:
         try:
             hello = Hello(self._pid, self._engine, self._spaces)
             self._session = session = attach(self._socket_path, hello, self.now_s)
-            self._sessions = {n: s for n, s in self._sessions.items() if s.open}
+            self._sessions = {n: s for n, s in self._sessions.items() if not s.channel.shut}
             self._sessions[session.number] = session
         except AttachFailed as failed:
             self._session = None
@@ -106,8 +106,20 @@ class Link:
 
     def held(self, number: int) -> Session | None:
         """The session a ticket belongs to, while the agent still holds it open for us."""
-        session = self._sessions.get(number) if self._pid == os.getpid() else None
+        session = self.holder(number)
         return session if session is not None and session.open else None
+
+    def holder(self, number: int) -> Session | None:
+        """The same, also after its connection failed: what is held there has to be given back
+        before the agent may hear of the end."""
+        return self._sessions.get(number) if self._pid == os.getpid() else None
+
+    def here(self, session: Session) -> bool:
+        """Whether a call of that session may still be waited for: not the parent's after a fork,
+        whose replies are the parent's to read."""
+        if self._pid != os.getpid():
+            self._begin_in_this_process()
+        return session.open
 
     def begin(self, request: Request) -> Asked | None:
         """Send a request and do not wait."""
@@ -120,6 +132,9 @@ class Link:
         """Wait for the reply, within this link's deadline. on_late: gets a reply that comes after
         all, to give back what it brings."""
         channel = asked.session.channel
+        if not self.here(asked.session):
+            self.lost(asked.session, "closed")
+            return None
         try:
             answer = channel.wait(asked.call, asked.sent_s + self.deadline_s)
         except ChannelClosed as error:
@@ -197,5 +212,4 @@ class Link:
         session, self._session = self.current, None
         if session is None:
             return
-        session.arena.await_idle(CLOSE_WAIT_S)
-        session.channel.close("closed by the client")
+        session.end("closed by the client", CLOSE_WAIT_S)

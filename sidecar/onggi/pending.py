@@ -47,7 +47,8 @@ class PendingLoad:
         load, asked = self._load, self._asked
         self._load = NO_LOAD
         if load is None and asked is not None:
-            asked.session.channel.give_up(asked.call, self._give_back)
+            if self._link.here(asked.session):
+                asked.session.channel.give_up(asked.call, self._give_back)
         elif load is not None:
             self._finish(load, LoadOutcome.UNUSED)
 
@@ -56,6 +57,10 @@ class PendingLoad:
         if self._load is not None or asked is None:
             return self._load
         channel = asked.session.channel
+        if not self._link.here(asked.session):
+            self._link.lost(asked.session, "closed")
+            self._load = NO_LOAD
+            return NO_LOAD
         try:
             answer = channel.wait(asked.call, min(deadline_s, self._due_s))
         except ChannelClosed as error:

@@ -46,7 +46,22 @@ class Session:
         self.arena = arena
         self._lock = threading.Lock()
         self._holds = 0
+        self._ending = False
         self._close_because = ""
+        channel.may_shut = self._free
+        arena.when_idle = channel.shut_if_free
+
+    def _free(self) -> bool:
+        return (self._ending or self._holds <= 0) and not self.arena.in_use
+
+    def end(self, because: str, wait_s: float) -> None:
+        """Close whatever tickets are held, but not under a copy that runs in this process: no new
+        one begins, and the last one's end is the stream's."""
+        self._ending = True
+        self.arena.give_up()
+        self.arena.await_idle(wait_s)
+        self.channel.close(because)
+        self.channel.shut_if_free()  # it may have been closed before, and waited for its tickets
 
     @property
     def lease_s(self) -> float:
@@ -69,6 +84,7 @@ class Session:
             because = self._close_because if self._holds <= 0 else ""
         if because:
             self.channel.close(because)
+        self.channel.shut_if_free()
         return bool(because)
 
     def close_when_free(self, because: str) -> bool:

@@ -105,6 +105,13 @@ class Slab:
     def stride_of(self, region: int) -> int:
         return self._stride_of[region]
 
+    def all_rest(self, stride: int) -> bool:
+        """Whether a page of `stride` bytes that goes would leave no place to anybody: all regions
+        of that size are withdrawn."""
+        if not self._resting:
+            return False
+        return all(r in self._resting for r, held in self._stride_of.items() if held == stride)
+
     @property
     def spare(self) -> tuple[int, ...]:
         """Regions given to no page size yet."""

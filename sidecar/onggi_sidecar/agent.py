@@ -6,8 +6,11 @@ so that the first lookup after a restart already hits; SIGTERM is heard from the
 """
 
 import asyncio
+import contextlib
+import errno
 import gc
 import importlib
+import resource
 import signal
 import sys
 import time
@@ -44,6 +47,10 @@ GC_THRESHOLD: Final = 50_000
 """A lookup makes a few hundred objects that die by count; looking for cycles at every 700 of them
 costs more than the lookup."""
 
+_OUT_OF_ROOM: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+"""What accept() says when there is no descriptor or memory for one more client. asyncio tries
+again after a second, so it is no reason to end."""
+
 EXIT_OK: Final = 0
 EXIT_REFUSED: Final = 1
 EXIT_FAULT: Final = 70
@@ -53,8 +60,16 @@ EXIT_FAULT: Final = 70
 def run_agent(config: AgentConfig) -> int:
     """Run until SIGTERM or SIGINT; the exit code."""
     sys.setswitchinterval(SWITCH_INTERVAL_S)
+    _raise_descriptor_limit()
     gc.set_threshold(GC_THRESHOLD)
     return asyncio.run(Agent(config).run())
+
+
+def _raise_descriptor_limit() -> None:
+    """A terabyte of disk is a thousand open segments, and the usual soft limit is 1,024."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 class Agent:
@@ -96,6 +111,12 @@ class Agent:
     def _unexpected(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """A callback raised: a bug of ours. The state behind it cannot be trusted, so the agent
         ends (disk tier sealed) and is started again."""
+        why = context.get("exception")
+        if isinstance(why, OSError) and why.errno in _OUT_OF_ROOM:
+            self._tally.fault("out_of_descriptors")
+            if self._tally.faults["out_of_descriptors"] == 1:  # asyncio tells of each, by hundreds
+                warn("accept_failed", f"cannot take one more connection: {why.strerror}")
+            return
         loop.default_exception_handler(context)
         self._fault = True
         self._told_to_stop.set()

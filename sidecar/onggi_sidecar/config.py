@@ -22,6 +22,10 @@ ENV_PREFIX: Final = "ONGGI_AGENT_"
 CONFIG_ENV: Final = "ONGGI_CONFIG"
 MIB: Final = 1024 * 1024
 EXTENT_BYTES_MIN: Final = MIB
+EXTENT_BYTES_MAX: Final = 2048 * MIB
+"""The wire and the arena's header say it in 32 bits."""
+DISK_BYTES_MAX: Final = 64 * 1024 * 1024 * MIB
+"""65,536 segments of 1 GiB, each an open file; reading the journal maps 2 GiB of places."""
 SOCKET_PATH_BYTES_MAX: Final = 107
 """sun_path of a unix socket, its closing zero taken off."""
 CONFIG_FILE_BYTES_MAX: Final = 1024 * 1024
@@ -89,9 +93,10 @@ class AgentConfig(BaseModel):
     def _fields_fit_together(self) -> "AgentConfig":
         for wrong, field, right in (
             (
-                self.extent < EXTENT_BYTES_MIN or self.extent & (self.extent - 1) != 0,
+                not EXTENT_BYTES_MIN <= self.extent <= EXTENT_BYTES_MAX
+                or self.extent & (self.extent - 1) != 0,
                 "extent",
-                "write a power of two of at least 1MiB",
+                "write a power of two of at least 1MiB and at most 2GiB",
             ),
             (
                 self.memory < self.extent,
@@ -99,6 +104,7 @@ class AgentConfig(BaseModel):
                 f"write at least one extent ({self.extent} bytes)",
             ),
             (0 < self.disk < DISK_BYTES_MIN, "disk", "write 0 for none, or at least 16MiB"),
+            (self.disk > DISK_BYTES_MAX, "disk", "write at most 64TiB"),
             (
                 self.disk > 0 and self.disk_path is None,
                 "disk_path",

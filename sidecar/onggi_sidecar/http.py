@@ -1,5 +1,6 @@
 """HTTP for people, probes and scrapers: /healthz, /readyz, /metrics. Never on the request path."""
 
+import asyncio
 from collections.abc import Callable
 from typing import Final
 
@@ -11,6 +12,9 @@ from onggi_sidecar.metrics import Metrics
 METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 REQUEST_BYTES_MAX: Final = 4096
 """Nothing is ever posted here."""
+CONNECTIONS_MAX: Final = 64
+"""Open at once; the oldest gives way. Every pod of the cluster can connect, and idle connections
+must not use up the descriptors that clients and disk tier need."""
 
 
 class HttpServer:
@@ -24,15 +28,17 @@ class HttpServer:
         app.router.add_get("/healthz", self._healthz)
         app.router.add_get("/readyz", self._readyz)
         app.router.add_get("/metrics", self._metrics_page)
+        self._listening: asyncio.Server | None = None
         self._runner = web.AppRunner(app, access_log=None, handle_signals=False)
 
     async def start(self, host: str, port: int) -> None:
         """Listen. A port that is taken is reported and not fatal: the cache works without it,
         and two pods of one host network would otherwise exclude each other."""
         await self._runner.setup()
-        site = web.TCPSite(self._runner, host, port)
         try:
-            await site.start()
+            self._listening = await asyncio.get_running_loop().create_server(
+                self._accept, host, port
+            )
         except OSError as fault:
             error(
                 "http_unavailable",
@@ -42,10 +48,20 @@ class HttpServer:
                 port=port,
             )
             return
-        _, self.port = self._runner.addresses[0][:2]
+        self.port = self._listening.sockets[0].getsockname()[1]
         event("http_listening", f"serving HTTP on {host}:{self.port}", host=host, port=self.port)
 
+    def _accept(self) -> asyncio.Protocol:
+        server = self._runner.server
+        assert server is not None
+        open_now = server.connections
+        if len(open_now) >= CONNECTIONS_MAX:
+            open_now[0].force_close()
+        return server()
+
     async def close(self) -> None:
+        if self._listening is not None:
+            self._listening.close()
         await self._runner.cleanup()
 
     async def _healthz(self, _: web.Request) -> web.Response:

@@ -12,6 +12,7 @@ from typing import Final, Protocol
 from onggi_core.engine.actions import Action, Answer, ForgetPage, ReadPage, Refuse, WritePage
 from onggi_core.engine.engine import Engine
 from onggi_core.engine.events import Asked, Event, Tick
+from onggi_core.engine.loads import WAIT_MAX_S
 from onggi_core.wire.frame import FATAL, frame, refusal
 from onggi_core.wire.requests import LoadPrepare
 from onggi_sidecar.disk.tier import DiskTier
@@ -60,7 +61,8 @@ class Shell:
         actions = self.engine.step(asked, self._clock())
         request = asked.request
         if isinstance(request, LoadPrepare) and request.wait_ms and not _answers(actions, asked):
-            self._loop.call_later(request.wait_ms / 1000 + WAIT_MARGIN_S, self.step, Tick())
+            wait_s = min(request.wait_ms / 1000, WAIT_MAX_S)  # what the engine gives at most
+            self._loop.call_later(wait_s + WAIT_MARGIN_S, self.step, Tick())
         self.carry_out(actions)
 
     def carry_out(self, actions: list[Action]) -> None:

@@ -67,8 +67,18 @@ def claim_socket(path: Path) -> SocketClaim:
         raise StartRefused(
             f"another agent serves socket {path}; give each agent a path of its own"
         ) from None
+    if not _lies_at(lock_fd, lock_path):  # an agent that ended took its name away meanwhile
+        os.close(lock_fd)
+        return claim_socket(path)
     _remove_leftover(path)
     return SocketClaim(path, lock_path, lock_fd)
+
+
+def _lies_at(fd: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(fd), path.lstat())
+    except FileNotFoundError:
+        return False
 
 
 def _remove_leftover(path: Path) -> None:

@@ -1,5 +1,6 @@
 """What the user has set already. It wins: each finding is a reason to leave the pod alone."""
 
+import posixpath
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
@@ -16,6 +17,8 @@ _CONNECTOR_FLAG: Final = re.compile(
 _READ_ONLY_SOURCES: Final = ("configMap", "secret", "projected", "downwardAPI", "image")
 """Volumes in which no mount point can be made for a folder of ours below them."""
 
+_OS_LABELS: Final = ("kubernetes.io/os", "beta.kubernetes.io/os")
+
 OUR_VOLUMES: Final = (
     names.RUN_VOLUME,
     names.CLIENT_VOLUME,
@@ -27,7 +30,7 @@ OUR_CONTAINERS: Final = (names.AGENT_CONTAINER, names.CLIENT_CONTAINER)
 
 def pod_conflict(spec: Mapping[str, Any]) -> Skipped | None:
     """What stands in the way anywhere in the pod."""
-    checks = (_foreign_os, _pod_level_resources, _taken_names)
+    checks = (_foreign_os, _pod_level_resources, _taken_names, _taken_port)
     return next((found for check in checks if (found := check(spec)) is not None), None)
 
 
@@ -43,12 +46,51 @@ def engine_conflict(spec: Mapping[str, Any], engine: Mapping[str, Any]) -> Skipp
 
 
 def _foreign_os(spec: Mapping[str, Any]) -> Skipped | None:
-    name = (spec.get("os") or {}).get("name") or (spec.get("nodeSelector") or {}).get(
-        "kubernetes.io/os"
-    )
-    if name in (None, "linux"):
+    name = next((name for name in _os_names(spec) if name != "linux"), None)
+    if name is None:
         return None
     return Skipped(SkipReason.UNSUPPORTED_OS, f"the pod is meant for {name}; Onggi runs on Linux")
+
+
+def _os_names(spec: Mapping[str, Any]) -> Iterator[str]:
+    """Every word that the pod has on its nodes' system."""
+    if name := (spec.get("os") or {}).get("name"):
+        yield name
+    selector = spec.get("nodeSelector") or {}
+    yield from (selector[label] for label in _OS_LABELS if selector.get(label))
+    if (spec.get("securityContext") or {}).get("windowsOptions"):
+        yield "windows"
+    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
+    terms = [
+        {
+            value
+            for match in term.get("matchExpressions") or ()
+            if match.get("key") in _OS_LABELS and match.get("operator") == "In"
+            for value in match.get("values") or ()
+        }
+        for term in required.get("nodeSelectorTerms") or ()
+    ]
+    if terms and all(term and "linux" not in term for term in terms):
+        yield min(terms[0])
+
+
+def _taken_port(spec: Mapping[str, Any]) -> Skipped | None:
+    """The containers of a pod share its ports, and the agent, which starts first, would take one
+    of theirs. 9464 is also where OpenTelemetry's Prometheus exporters listen."""
+    for key in ("initContainers", "containers"):
+        for container in spec.get(key) or ():
+            for port in container.get("ports") or ():
+                if (
+                    port.get("containerPort") == names.HTTP_PORT
+                    and (port.get("protocol") or "TCP") == "TCP"
+                ):
+                    return Skipped(
+                        SkipReason.PORT_TAKEN,
+                        f"container {container.get('name')} listens on port {names.HTTP_PORT},"
+                        " which Onggi's agent needs; let it listen on another",
+                    )
+    return None
 
 
 def _pod_level_resources(spec: Mapping[str, Any]) -> Skipped | None:
@@ -116,8 +158,15 @@ def _leaves_us_out(entry: Mapping[str, Any]) -> bool:
 
 
 def _taken_mounts(engine: Mapping[str, Any], volumes: Mapping[Any, Any]) -> Skipped | None:
+    for device in engine.get("volumeDevices") or ():
+        if _clean(device.get("devicePath")) in (names.RUN_PATH, names.CLIENT_PATH):
+            return Skipped(
+                SkipReason.MOUNT_TAKEN,
+                f"container {engine['name']} has device {device.get('name')} at"
+                f" {device['devicePath']}, where Onggi's folder belongs; put it elsewhere",
+            )
     for mount in engine.get("volumeMounts") or ():
-        path = "/" + str(mount.get("mountPath") or "").strip("/")
+        path = _clean(mount.get("mountPath"))
         for ours in (names.RUN_PATH, names.CLIENT_PATH):
             at_or_below = path == ours or path.startswith(ours + "/")
             above = ours.startswith(path.rstrip("/") + "/")
@@ -130,10 +179,19 @@ def _taken_mounts(engine: Mapping[str, Any], volumes: Mapping[Any, Any]) -> Skip
     return None
 
 
+def _clean(path: object) -> str:
+    """As the container sees it: `/run//onggi` and `/var/run/onggi` are `/run/onggi`."""
+    clean = posixpath.normpath("/" + str(path or "").lstrip("/"))
+    return clean.removeprefix("/var") if (clean + "/").startswith("/var/run/") else clean
+
+
 def _read_only(mount: Mapping[str, Any], volume: Mapping[str, Any] | None) -> bool:
     if mount.get("readOnly") or volume is None:
         return True
-    return any(source in volume for source in _READ_ONLY_SOURCES)
+    if any(source in volume for source in _READ_ONLY_SOURCES):
+        return True
+    sources = (source for source in volume.values() if isinstance(source, Mapping))
+    return any(source.get("readOnly") for source in sources)
 
 
 def warnings(engine: Mapping[str, Any]) -> Iterator[str]:

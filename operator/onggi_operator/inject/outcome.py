@@ -40,6 +40,8 @@ class SkipReason(str, Enum):
     """The pod has `spec.resources`; a further container could exceed them and have it refused."""
     POOL_UNREADABLE = "PoolUnreadable"
     """The pool holds something that this version cannot read."""
+    PORT_TAKEN = "PortTaken"
+    """A container of the pod listens on the port of the agent's probes and metrics."""
     PYTHONPATH_BY_REFERENCE = "PythonPathByReference"
     """`PYTHONPATH` comes from a ConfigMap, Secret or field, so nothing can be put before it."""
     SIZE_OVER_POOL = "SizeOverPool"

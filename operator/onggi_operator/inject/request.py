@@ -17,6 +17,9 @@ MEMORY_BYTES_MIN: Final = 64 * 1024**2
 DISK_BYTES_MIN: Final = 64 * 1024**2
 """One segment file, as in the schema; 0 means no disk."""
 
+_MIRROR: Final = "kubernetes.io/config.mirror"
+"""On what a kubelet shows of a static pod; a token volume there makes the API server refuse it."""
+
 _CONTAINER: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
 
 
@@ -37,6 +40,8 @@ def annotations_of(pod: Mapping[str, Any]) -> Mapping[str, str]:
 def read_request(pod: Mapping[str, Any]) -> Request | Skipped | Untouched:
     """What the pod asks for, Skipped when it cannot be understood, Untouched when it asks for
     nothing or opts out (which wins over everything else that it says)."""
+    if _MIRROR in annotations_of(pod):
+        return Untouched("is the picture of a static pod, which only its node's kubelet can change")
     given = {k: v for k, v in annotations_of(pod).items() if k.startswith(names.PREFIX)}
     if given.get(names.INJECT) == "false":
         return Untouched("opted out")

@@ -20,6 +20,11 @@ def hello(state: State, session: Session, asked: Hello) -> Welcome:
         _check(state, spec)
     if len({spec.fingerprint for spec in asked.spaces}) < len(asked.spaces):
         raise BadRequest("spaces", len(asked.spaces), "each rank needs a fingerprint of its own")
+    new = sum(spec.fingerprint not in state.spaces for spec in asked.spaces)
+    wanted = {spec.fingerprint for spec in asked.spaces}
+    while len(state.spaces) + new > SPACES_MAX:  # before any is made, so that none of its own goes
+        if not _drop_idle_space(state, wanted):
+            raise BadRequest("spaces", len(state.spaces) + new, f"{SPACES_MAX} are in use at most")
     session.spaces = [space_of(state, spec) for spec in asked.spaces]
     session.pid, session.engine = asked.pid, asked.engine
     facts = state.facts
@@ -41,7 +46,7 @@ def space_of(state: State, spec: SpaceSpec) -> Space:
     space = state.spaces.get(spec.fingerprint)
     if space is not None:
         return space
-    if len(state.spaces) >= SPACES_MAX and not _drop_idle_space(state):
+    if len(state.spaces) >= SPACES_MAX and not _drop_idle_space(state, set()):
         raise BadRequest("spaces", len(state.spaces) + 1, f"{SPACES_MAX} are in use at most")
     space = Space(state.serial(), spec)
     state.spaces[spec.fingerprint] = space
@@ -77,10 +82,11 @@ def _check(state: State, spec: SpaceSpec) -> None:
         )
 
 
-def _drop_idle_space(state: State) -> bool:
+def _drop_idle_space(state: State, wanted: set[bytes]) -> bool:
+    """wanted: fingerprints of a session that is being bound."""
     used = {id(space) for session in state.sessions.values() for space in session.spaces}
     for fingerprint, space in state.spaces.items():
-        if not space.blocks and id(space) not in used:
+        if not space.blocks and id(space) not in used and fingerprint not in wanted:
             del state.spaces[fingerprint]
             state.host.remove_space(space)
             state.disk.remove_space(space)

@@ -42,7 +42,10 @@ class Tier:
         ranking.hold(block.key)  # so that making room for it cannot evict it or its parents
         place = self.slab.take(space.stride_bytes)
         while place is None:
-            if not self._evict_one(space.stride_bytes) and not self._empty_region(space):
+            fruitless = self.slab.all_rest(space.stride_bytes)  # what went would make no room
+            if (fruitless or not self._evict_one(space.stride_bytes)) and (
+                not self._empty_region(space)
+            ):
                 ranking.remove(block.key)
                 return None
             place = self.slab.take(space.stride_bytes)

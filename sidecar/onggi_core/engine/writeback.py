@@ -18,10 +18,18 @@ WRITES_MAX: Final = 64
 """Pages on their way to disk at once: enough for the device's queue; the rest wait unpinned in
 `dirty`, so that a slow disk costs hits after a restart but never room in the host tier."""
 
+WRITES_SHARE: Final = 4
+"""And no more than one part in so many of the arena: its pages are pinned as long as a hung disk
+keeps them, and 64 large ones can be all there are."""
+
 
 def pump(state: State) -> None:
     """Starts as many writes as may be under way, oldest block first."""
+    pinned_bytes = sum(space.stride_bytes for space, _ in state.writes.values())
+    most_bytes = state.extents_ready * state.facts.extent_bytes // WRITES_SHARE
     while state.dirty and len(state.writes) < WRITES_MAX:
+        if state.writes and pinned_bytes >= most_bytes:
+            return
         block, space = state.dirty.popitem(last=False)
         source = block.host
         assert source is not None
@@ -30,6 +38,7 @@ def pump(state: State) -> None:
             state.counters.unwritten_blocks += 1
             continue
         state.host.pin(space, source)
+        pinned_bytes += space.stride_bytes
         job = state.serial()
         state.writes[job] = (space, block)
         state.actions.append(_write(state, job, space, block, source, target))

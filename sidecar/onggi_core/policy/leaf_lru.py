@@ -17,6 +17,10 @@ _SLACK: Final = 64
 """Stale queue entries allowed beyond one a block before the queue is rebuilt."""
 
 
+_NOBODY: Final = b""
+"""No block's key."""
+
+
 class _Node:
     __slots__ = ("held", "kids", "parent", "queued", "resident", "use")
 
@@ -51,6 +55,8 @@ class LeafFirstLru:
             node = self._nodes[key] = _Node()
         if node.resident:
             return
+        if parent == key or (node.kids and self._leads_to(parent, key)):
+            parent = _NOBODY  # a client's mistake: a ring would have no leaf and never go
         node.resident = True
         node.held = False
         node.use = use
@@ -61,6 +67,16 @@ class LeafFirstLru:
             above = self._nodes[parent] = _Node()
         above.kids += 1
         self._enqueue(key, node)
+
+    def _leads_to(self, key: bytes, above: bytes) -> bool:
+        """Whether `above` is among the blocks before `key`. Asked only for a block that came after
+        its children."""
+        node = self._nodes.get(key)
+        while node is not None and node.parent is not None and node.resident:
+            if node.parent == above:
+                return True
+            node = self._nodes.get(node.parent)
+        return False
 
     def touch(self, key: bytes, use: int) -> None:
         """A block, and with it all before it, was asked for. Its place in the queue is mended when

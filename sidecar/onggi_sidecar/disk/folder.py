@@ -120,7 +120,12 @@ def _lock(folder: Path, holder: Holder) -> ClaimedFolder | str:
         return held_by
     os.ftruncate(fd, 0)
     text = {"pid": holder.pid, "pod": holder.pod, "since": holder.since}
-    os.pwrite(fd, json.dumps(text).encode(), 0)
+    try:
+        os.pwrite(fd, json.dumps(text).encode(), 0)
+    except OSError as refused:  # the text is for people: a full filesystem is no reason to give up
+        if classify(refused) is not IoOutcome.NO_SPACE:
+            os.close(fd)
+            raise
     return ClaimedFolder(folder, fd)
 
 

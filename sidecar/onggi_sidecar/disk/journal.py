@@ -6,6 +6,7 @@ turns that into a miss. Appends and compaction share one lock; only I/O threads 
 slow disk holds up other writers of the same disk and never the agent's loop.
 """
 
+import ctypes
 import errno
 import os
 import threading
@@ -36,6 +37,10 @@ DROPS_WAITING_MAX: Final = 4096
 still holds its block, which may well be found again, or is written over and fails its checksum."""
 
 _FLAGS: Final = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
+
+_KEEP_SIZE: Final = 0x01
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
 
 
 class Journal:
@@ -82,6 +87,7 @@ class Journal:
     def bound(self, plan: DiskPlan) -> None:
         """Set what the budget allows; places behind the tier's end are left out by compactions."""
         self._records_max = plan.records_max
+        self._reserve(self._fd)
         self._tier_bytes = plan.segments * plan.segment_bytes
 
     def drop(self, place: int, key: bytes) -> None:
@@ -106,7 +112,7 @@ class Journal:
         """
         with self._lock:
             if self._records + len(self._drops) + 2 > self._compact_at():
-                self._compact()
+                self._compact_if_room()
             number = self._numbers.get(spec, self._next_number)
             fields = (number, 0, place, key, parent, checksum, spec.page_bytes, now_s)
             raw = self._waiting_drops() + pack_record(Kind.PUT, PUT_BODY.pack(*fields))
@@ -137,6 +143,21 @@ class Journal:
     def _compact_at(self) -> int:
         return min(2 * self._live + SLACK_RECORDS, self._records_max)
 
+    def _reserve(self, fd: int) -> None:
+        """Take the room that the journal may grow to, so that a filesystem which others fill never
+        refuses the record of a page that is written. Where there is no room, or no such call, it
+        grows as it goes."""
+        _libc.fallocate(fd, _KEEP_SIZE, 0, self._records_max * RECORD_BYTES)
+
+    def _compact_if_room(self) -> None:
+        """A full filesystem puts a compaction off while the old file has room for records."""
+        try:
+            self._compact()
+        except OSError as fault:
+            full = fault.errno in (errno.ENOSPC, errno.EDQUOT)
+            if not full or self._records + len(self._drops) + 2 > self._records_max:
+                raise
+
     def _compact(self) -> None:
         """Write the live records beside the old file and put them in its place at once.
 
@@ -151,6 +172,7 @@ class Journal:
         fresh = self._path.with_suffix(".new")
         fd = os.open(fresh, _FLAGS | os.O_CREAT | os.O_TRUNC, 0o660)
         try:
+            self._reserve(fd)
             _write_whole(fd, b"".join(parts))
             os.fdatasync(fd)
         except OSError:

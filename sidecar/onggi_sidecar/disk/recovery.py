@@ -64,6 +64,8 @@ def recover(folder: Path, *, budget_bytes: int, dice: Callable[[int], bytes]) ->
         segment_bytes = nominal_segment_bytes(budget_bytes)
         plan = plan_disk(budget_bytes, segment_bytes)
         _remove_segments(folder)
+        if path.exists() and not path.is_file() and not path.is_dir():
+            path.unlink()
         journal = Journal.create(path, dice(UUID_BYTES), segment_bytes)
         journal.bound(plan)
         return RecoveredTier(plan, journal, {}, [], report)
@@ -102,7 +104,9 @@ def _open_segments(
     devices: dict[int, Device] = {}
     for path in sorted(folder.glob("segment-*")):
         number = segment_number(path)
-        if number is None or number >= plan.segments:
+        if number is None:
+            continue  # not a name of ours
+        if number >= plan.segments:
             report.problems.append(f"{path.name} is beyond the budget and was removed")
             path.unlink()
             continue
@@ -112,7 +116,7 @@ def _open_segments(
             )
         except DamagedSegment as damaged:
             report.problems.append(f"{damaged}; it was removed")
-            path.unlink()
+            _remove(path)
     return devices
 
 
@@ -138,6 +142,13 @@ def _adopt(found: Replayed, devices: dict[int, Device], report: RecoveryReport) 
 
 def _remove_segments(folder: Path) -> None:
     for path in folder.glob("segment-*"):
+        if segment_number(path) is not None:
+            _remove(path)
+
+
+def _remove(path: Path) -> None:
+    """A file or pipe goes; a folder, which no agent makes, stays and costs its segment."""
+    if not path.is_dir():
         path.unlink()
 
 

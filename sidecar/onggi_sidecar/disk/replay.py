@@ -104,6 +104,8 @@ def replay(raw: bytes, *, tier_bytes: int) -> Replayed:
 
 
 def read_journal(path: Path, *, tier_bytes: int) -> Replayed:
+    if path.exists() and not path.is_file():
+        raise UnreadableJournal("the journal is not a regular file")
     return replay(path.read_bytes(), tier_bytes=tier_bytes)
 
 

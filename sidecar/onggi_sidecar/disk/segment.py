@@ -14,6 +14,7 @@ little-endian, packed (docs/formats.md):
 
 import os
 import re
+import stat
 import struct
 import zlib
 from pathlib import Path
@@ -71,8 +72,13 @@ def open_segment(path: Path, *, tier_uuid: bytes, segment_bytes: int) -> Device:
     A file cut short is accepted: reads behind its end fail block by block, which keeps the blocks
     before the cut, and a write behind it makes it whole again.
     """
-    with path.open("rb") as file:
-        raw = file.read(_LAYOUT.size + _CRC_BYTES)
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe would wait for ever
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise DamagedSegment(f"{path.name} is not a regular file")
+        raw = os.pread(fd, _LAYOUT.size + _CRC_BYTES, 0)
+    finally:
+        os.close(fd)
     if len(raw) < _LAYOUT.size + _CRC_BYTES:
         raise DamagedSegment(f"{path.name} is cut inside its header")
     fields, crc = raw[: _LAYOUT.size], int.from_bytes(raw[_LAYOUT.size :], "little")
