@@ -406,3 +406,47 @@ def test_on_a_full_filesystem_each_block_is_tried_twice_at_most() -> None:
         shell.end_job(job.job, IoOutcome.NO_SPACE if full else IoOutcome.DONE)
     assert tries <= 2 * 8
     assert shell.stats()["disk_pages"] == 4
+
+
+def test_a_load_that_comes_before_the_first_extent_waits_for_it() -> None:
+    """An engine that outlives its agent got nothing in the agent's first second, though all of it
+    lay on disk."""
+    first = Shell()
+    client = first.open(A)
+    first.store(client, KEYS)
+    first.end_jobs()
+    second = Shell(extents=0, disk=first.disk)
+    found = tuple(
+        AdoptedBlock(key, parent, place, first.disk[place])
+        for place, (_, key, parent) in first.journal.items()
+    )
+    second.step(Adopted(A, found))
+    client = second.open(A)
+    assert second.load(client, KEYS).blocks == 0
+    assert second.load(client, KEYS, wait_ms=100) is None
+    assert second.load(client, chain("nowhere", 2), wait_ms=100).blocks == 0
+    second.step(ExtentTouched(0))
+    second.end_jobs()
+    (ticket,) = second.loads
+    assert second.loads[ticket].reply.blocks == 4
+    second.finish(ticket)
+    assert second.stats()["waiting_loads"] == 0
+
+
+def test_a_load_parked_before_the_first_extent_ends_with_its_wait() -> None:
+    first = Shell()
+    first.store(first.open(A), KEYS)
+    first.end_jobs()
+    second = Shell(extents=0, disk=first.disk)
+    found = tuple(
+        AdoptedBlock(key, parent, place, first.disk[place])
+        for place, (_, key, parent) in first.journal.items()
+    )
+    second.step(Adopted(A, found))
+    client = second.open(A)
+    second.load(client, KEYS, wait_ms=100)
+    second.now_s += 1
+    second.step(Tick())
+    assert not second.asked_loads
+    second.step(ExtentTouched(0))
+    assert not second.jobs

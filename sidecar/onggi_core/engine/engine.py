@@ -68,6 +68,7 @@ class Engine:
             case ExtentTouched():
                 state.host.slab.add_region(event.number)
                 state.extents_ready += 1
+                loads.room_came(state, now_s)
             case Adopted():
                 adoption.adopt(state, event)
             case ModeSet():

@@ -32,10 +32,13 @@ def prepare(
         state.counters.lookup_requests += 1
         state.counters.lookup_blocks += load.asked
     if state.mode is not Mode.PAUSED and not state.stopping:
-        _gather(state, load, asked)
+        if _too_early(state, load, asked):
+            state.parked[load] = asked
+        else:
+            _gather(state, load, asked)
     session.loads.add(load.ticket)
     state.loads[load.ticket] = load
-    if load.unready:
+    if load.unready or load in state.parked:
         state.waiting_loads[load] = None
     else:
         _answer(state, load, now_s)
@@ -77,6 +80,24 @@ def _page(state: State, space: Space, key: bytes, *, may_wait: bool) -> Page | N
     return promotion.begin(state, space, block, promotion.Urgency.LOAD) if may_wait else None
 
 
+def _too_early(state: State, load: Load, asked: LoadPrepare) -> bool:
+    """Whether the prompt lies on disk, the client would wait, and the arena has no page yet: an
+    engine that outlives its agent asks in the first second of the next one."""
+    if state.extents_ready or not asked.wait_ms or len(state.waiting_loads) >= WAITING_MAX:
+        return False
+    first = [space.blocks.get(key) for space in load.spaces for key in asked.keys[:1]]
+    return bool(first) and all(block is not None and block.disk is not None for block in first)
+
+
+def room_came(state: State, now_s: float) -> None:
+    """The first extent is there: what was parked for it goes on."""
+    parked, state.parked = state.parked, {}
+    for load, asked in parked.items():
+        _gather(state, load, asked)
+        if not load.unready:
+            _answer(state, load, now_s)
+
+
 def arrived(state: State, page: Page, now_s: float) -> None:
     """A page is readable now: the loads that waited for it pin it."""
     for load in state.waiting.pop(page, ()):
@@ -98,7 +119,7 @@ def failed(state: State, page: Page, now_s: float) -> None:
 def time_over(state: State, load: Load, now_s: float) -> None:
     """The wait is over: the load gets the run before the first block that has not arrived."""
     state.counters.fault("late_load")
-    _cut(state, load, min(load.unready.values()))
+    _cut(state, load, min(load.unready.values(), default=0))
     _answer(state, load, now_s)
 
 
@@ -122,12 +143,14 @@ def release(state: State, session: Session, load: Load) -> None:
     """Unpins everything and forgets the ticket. Safe at any time in the load's life."""
     _cut(state, load, 0)
     state.waiting_loads.pop(load, None)
+    state.parked.pop(load, None)
     state.loads.pop(load.ticket, None)
     session.loads.discard(load.ticket)
 
 
 def _answer(state: State, load: Load, now_s: float) -> None:
     state.waiting_loads.pop(load, None)
+    state.parked.pop(load, None)
     session = state.sessions[load.session]
     if not session.announces:
         state.counters.miss_blocks += load.asked - len(load.rows)

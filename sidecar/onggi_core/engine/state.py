@@ -13,6 +13,7 @@ from onggi_core.engine.space import Space, TierName
 from onggi_core.engine.tier import Tier
 from onggi_core.page import Block, Page
 from onggi_core.wire.replies import Mode
+from onggi_core.wire.requests import LoadPrepare
 
 LEASE_S: Final = 30.0
 """How long a client may hold a page. A copy takes milliseconds; a request that waits for its turn
@@ -52,6 +53,8 @@ class State:
         self.waiting: dict[Page, list[Load]] = {}
         """Loads that wait for a page to arrive."""
         self.waiting_loads: dict[Load, None] = {}
+        self.parked: dict[Load, LoadPrepare] = {}
+        """Of those, the ones that came before the first extent was touched, with what they ask."""
         self.dirty: OrderedDict[Block, Space] = OrderedDict()
         """Sealed in the host tier, not yet on their way to disk, oldest first. No longer than the
         host tier has pages."""
