@@ -14,7 +14,7 @@ $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 	  echo "Python 3.11 or newer is needed; $(PYTHON) is $$($(PYTHON) --version 2>&1)." \
 	       "Name another one: make PYTHON=python3.12 ..." >&2; exit 1; }
-	@test -x $(PY) || $(PYTHON) -m venv $(VENV) || { \
+	@$(PY) -m pip --version >/dev/null 2>&1 || { rm -rf $(VENV); $(PYTHON) -m venv $(VENV); } || { \
 	  rm -rf $(VENV); echo "A virtual environment cannot be made: on Debian and Ubuntu install" \
 	       "the package python3-venv." >&2; exit 1; }
 	@echo "setting up $(VENV) (the first time downloads PyTorch, about 3 GB)"
@@ -25,10 +25,10 @@ $(READY): pyproject.toml
 demo: $(READY) ## a real model, cold, warm from memory and warm from disk after a restart
 	@$(PY) examples/01-warm-restart/demo.py
 
-test: $(READY) ## unit, property and agent tests
+test: $(READY) ## unit, property, agent and chart tests
 	@$(PY) -m pytest
 
-lint: $(READY) ## format, lint, types, import contracts, chart
+lint: $(READY) ## format, lint, types, import contracts
 	@$(VENV)/bin/ruff format --check .
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/mypy operator/onggi_operator sidecar/onggi_core sidecar/onggi_sidecar sidecar/onggi bench

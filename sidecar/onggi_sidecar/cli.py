@@ -48,7 +48,9 @@ def _parser() -> argparse.ArgumentParser:
         prog="onggi", description="Keeps the KV cache that an LLM engine would throw away."
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    agent = commands.add_parser("agent", help="serve a host and a disk tier on a unix socket")
+    agent = commands.add_parser(
+        "agent", help="serve a host and a disk tier on a unix socket", allow_abbrev=False
+    )
     agent.add_argument("--config", metavar="FILE", help="YAML file of the same fields")
     for flag, metavar, text in AGENT_FLAGS:
         agent.add_argument(f"--{flag}", metavar=metavar, help=text)
