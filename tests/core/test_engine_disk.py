@@ -1,0 +1,209 @@
+"""What the engine does with its disk tier, one sentence a test."""
+
+from __future__ import annotations
+
+from shell import PAGE, Shell, chain, spec
+
+from onggi_core.engine.actions import WritePage
+from onggi_core.engine.events import (
+    Adopted,
+    AdoptedBlock,
+    ExtentTouched,
+    IoOutcome,
+    Stopping,
+    Tick,
+)
+from onggi_core.wire.replies import Looked, Slot
+from onggi_core.wire.requests import (
+    Lookup,
+    Prefetch,
+)
+
+A, B = spec("a"), spec("b")
+KEYS = chain("prompt", 4)
+
+
+def test_what_went_to_disk_comes_back_verified() -> None:
+    shell = Shell(extents=1)
+    client = shell.open(A)
+    shell.store(client, KEYS)
+    shell.end_jobs()
+    shell.store(client, chain("other", 4))
+    shell.end_jobs()
+    assert shell.ask(client, Lookup(tuple(KEYS))) == Looked(0, 4)
+    assert shell.load(client, KEYS, wait_ms=100) is None
+    shell.end_jobs()
+    (ticket,) = shell.loads
+    shell.finish(ticket)
+    stats = shell.stats()
+    assert stats["hit_disk_blocks"] == 4
+    assert stats["hit_host_blocks"] == 0
+    assert stats["tokens_saved"] == 64
+
+
+def test_a_damaged_block_on_disk_is_a_miss_and_the_run_before_it_a_hit() -> None:
+    shell = Shell(extents=1)
+    client = shell.open(A)
+    shell.store(client, KEYS)
+    shell.end_jobs()
+    shell.store(client, chain("other", 4))
+    shell.end_jobs()
+    place = next(p for p, (_, key, _) in shell.journal.items() if key == KEYS[2])
+    shell.disk[place] = b"flipped"
+    shell.load(client, KEYS, wait_ms=100)
+    shell.end_jobs()
+    (load,) = shell.loads.values()
+    assert load.reply.blocks == 2
+    assert shell.stats()["errors"] == {"corrupt": 1}
+    assert place not in shell.journal
+
+
+def test_a_load_whose_wait_ends_gets_the_run_that_is_there() -> None:
+    shell = Shell(extents=1)
+    client = shell.open(A)
+    shell.store(client, KEYS)
+    shell.end_jobs()
+    shell.store(client, chain("other", 4))
+    shell.end_jobs()
+    shell.load(client, KEYS, wait_ms=100)
+    shell.end_job(next(iter(shell.jobs)))
+    shell.now_s += 1
+    shell.step(Tick())
+    (load,) = shell.loads.values()
+    assert load.reply.blocks == 1
+
+
+def test_prefetch_brings_blocks_in_so_that_a_load_need_not_wait() -> None:
+    shell = Shell(extents=1)
+    client = shell.open(A)
+    shell.store(client, KEYS)
+    shell.end_jobs()
+    shell.store(client, chain("other", 4))
+    shell.end_jobs()
+    assert shell.ask(client, Prefetch(tuple(KEYS))) == Looked(0, 4)
+    shell.end_jobs()
+    assert shell.load(client, KEYS).blocks == 4
+    assert shell.stats()["prefetched_blocks"] == 4
+
+
+def test_blocks_of_an_earlier_life_are_adopted() -> None:
+    first = Shell()
+    client = first.open(A)
+    first.store(client, KEYS)
+    first.end_jobs()
+    second = Shell(disk=first.disk, journal=dict(first.journal))
+    found = tuple(
+        AdoptedBlock(key, parent, place, first.disk[place])
+        for place, (_, key, parent) in first.journal.items()
+    )
+    second.step(Adopted(A, found))
+    client = second.open(A)
+    assert second.ask(client, Lookup(tuple(KEYS))) == Looked(0, 4)
+    second.load(client, KEYS, wait_ms=100)
+    second.end_jobs()
+    (load,) = second.loads.values()
+    assert load.reply.blocks == 4
+
+
+def test_a_full_filesystem_rests_its_segment_and_the_tier_goes_on() -> None:
+    shell = Shell(segments=2)
+    client = shell.open(A)
+    shell.store(client, KEYS)
+    shell.end_jobs()
+    shell.store(client, chain("more", 2))
+    assert [job.place // (4 * PAGE) for job in shell.jobs.values()] == [1, 1]
+    for job in tuple(shell.jobs):
+        shell.end_job(job, IoOutcome.NO_SPACE)
+    assert {job.place // (4 * PAGE) for job in shell.jobs.values()} == {0}
+    shell.end_jobs()
+    assert shell.stats()["errors"] == {"no_space": 2}
+    shell.now_s += 11
+    shell.step(Tick())
+    shell.store(client, chain("third", 2))
+    assert {job.place // (4 * PAGE) for job in shell.jobs.values()} == {1}
+
+
+def test_a_place_that_failed_is_never_used_again() -> None:
+    shell = Shell(extents=1, segments=1)
+    client = shell.open(A)
+    shell.store(client, KEYS[:1])
+    (job,) = shell.jobs.values()
+    assert isinstance(job, WritePage)
+    shell.end_job(job.job, IoOutcome.FAULT)
+    for name in "abcdefgh":
+        shell.store(client, chain(name, 1))
+        assert all(other.place != job.place for other in shell.jobs.values())
+        shell.end_jobs()
+
+
+def test_stopping_answers_those_who_wait_and_admits_nothing() -> None:
+    shell = Shell(extents=1)
+    client = shell.open(A)
+    shell.store(client, KEYS)
+    shell.end_jobs()
+    shell.store(client, chain("other", 4))
+    shell.end_jobs()
+    assert shell.load(client, KEYS, wait_ms=1000) is None
+    shell.step(Stopping())
+    assert not shell.asked_loads
+    assert shell.prepare(client, chain("x", 1)).slots == (Slot.NO_ROOM,)
+
+
+def test_on_a_full_filesystem_each_block_is_tried_twice_at_most() -> None:
+    shell = Shell(extents=4, segments=10)
+    client = shell.open(A)
+    shell.store(client, KEYS)
+    shell.end_jobs()
+    shell.store(client, chain("more", 8))
+    tries = 0
+    while shell.jobs:
+        job = next(iter(shell.jobs.values()))
+        full = job.place >= 4 * PAGE
+        tries += 1
+        shell.end_job(job.job, IoOutcome.NO_SPACE if full else IoOutcome.DONE)
+    assert tries <= 2 * 8
+    assert shell.stats()["disk_pages"] == 4
+
+
+def test_a_load_that_comes_before_the_first_extent_waits_for_it() -> None:
+    """An engine that outlives its agent got nothing in the agent's first second, though all of it
+    lay on disk."""
+    first = Shell()
+    client = first.open(A)
+    first.store(client, KEYS)
+    first.end_jobs()
+    second = Shell(extents=0, disk=first.disk)
+    found = tuple(
+        AdoptedBlock(key, parent, place, first.disk[place])
+        for place, (_, key, parent) in first.journal.items()
+    )
+    second.step(Adopted(A, found))
+    client = second.open(A)
+    assert second.load(client, KEYS).blocks == 0
+    assert second.load(client, KEYS, wait_ms=100) is None
+    assert second.load(client, chain("nowhere", 2), wait_ms=100).blocks == 0
+    second.step(ExtentTouched(0))
+    second.end_jobs()
+    (ticket,) = second.loads
+    assert second.loads[ticket].reply.blocks == 4
+    second.finish(ticket)
+    assert second.stats()["waiting_loads"] == 0
+
+
+def test_a_load_parked_before_the_first_extent_ends_with_its_wait() -> None:
+    first = Shell()
+    first.store(first.open(A), KEYS)
+    first.end_jobs()
+    second = Shell(extents=0, disk=first.disk)
+    found = tuple(
+        AdoptedBlock(key, parent, place, first.disk[place])
+        for place, (_, key, parent) in first.journal.items()
+    )
+    second.step(Adopted(A, found))
+    client = second.open(A)
+    second.load(client, KEYS, wait_ms=100)
+    second.now_s += 1
+    second.step(Tick())
+    assert not second.asked_loads
+    second.step(ExtentTouched(0))
+    assert not second.jobs
