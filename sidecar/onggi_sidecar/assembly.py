@@ -22,7 +22,7 @@ from onggi_sidecar.disk.folder import ClaimedFolder, Holder, claim_folder
 from onggi_sidecar.disk.recovery import RecoveredTier, recover, system_dice
 from onggi_sidecar.disk.tier import DiskTier
 from onggi_sidecar.disk.workers import Workers
-from onggi_sidecar.errors import DiskUnavailable
+from onggi_sidecar.errors import DiskUnavailable, StartRefused
 from onggi_sidecar.log import error, event, warn
 from onggi_sidecar.mailbox import Mailbox
 
@@ -38,7 +38,13 @@ class OpenedDisk:
 
 
 def open_arena(config: AgentConfig) -> ArenaFile:
-    """Make this life's arena. Raises StartRefused when nothing of it fits."""
+    """Make this life's arena. Raises StartRefused when nothing of it fits, or when it asks for more
+    than the machine has: touching it would take all memory there is."""
+    machine_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if config.memory > machine_bytes:
+        raise StartRefused(
+            f"memory is {config.memory} bytes, but this machine has {machine_bytes}; ask for less"
+        )
     arena = create_arena(
         config.socket.parent,
         size_bytes=config.memory,

@@ -281,3 +281,13 @@ def test_a_wrong_configuration_stops_the_start_with_a_line_a_field() -> None:
     assert len(lines) == 2
     assert lines[0].startswith("onggi agent: memory: '1GB' (in --memory) is wrong; ")
     assert lines[1].startswith("onggi agent: http_port: 'x' (in --http-port) is wrong; ")
+
+
+def test_more_memory_than_the_machine_has_is_refused(start: StartAgent) -> None:
+    """It was cut down to what the volume had room for: all memory of the machine, and it was
+    touched."""
+    agent = start("--memory", "1PiB")
+    assert agent.wait() == 1
+    message = agent.said("start_refused")[0]["message"]
+    assert "memory is 1125899906842624 bytes, but this machine has" in message
+    assert not (agent.folder / "arena").exists()
