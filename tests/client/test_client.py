@@ -209,7 +209,7 @@ def test_a_hung_agent_costs_a_deadline_then_almost_nothing(
     began = time.monotonic()
     for _ in range(200):
         assert client.lookup(keys).ready == 0
-    assert time.monotonic() - began < 0.5
+    assert time.monotonic() - began < 5.0  # each would cost a deadline: 10 s
     assert len(caplog.records) == 1
     agent.mute = False
     assert _soon(lambda: client.lookup(keys).ready == 2)
@@ -309,7 +309,7 @@ def test_a_waiting_load_does_not_hold_up_other_threads(make_agent: Any) -> None:
     began = time.monotonic()
     for _ in range(20):
         assert client.lookup(chain(128, seed=1)).pending > 0
-    assert time.monotonic() - began < 0.5
+    assert time.monotonic() - began < 5.0  # the load alone takes 10 s
     agent.reads.set()
     waiter.join()
     load = pending.poll()
