@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -20,6 +21,11 @@ END_S = 60.0
 sys.path.insert(0, str(EXAMPLE))  # the example's own modules, as its script finds them
 
 
+def _as_from_a_terminal() -> None:
+    """A shell that starts the tests in the background has SIGINT ignored, and so would the demo."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class RunningDemo:
     """A demo under way with the smallest sizes that show all of it."""
 
@@ -31,6 +37,7 @@ class RunningDemo:
             stdout=subprocess.PIPE,
             text=True,
             env={**os.environ, "PYTHONPATH": str(ROOT / "sidecar"), "TMPDIR": str(disk_parent)},
+            preexec_fn=_as_from_a_terminal,
         )
         self.lines: list[str] = []
 
