@@ -23,13 +23,30 @@ A, B = spec("a"), spec("b")
 KEYS = chain("prompt", 4)
 
 
-def test_what_went_to_disk_comes_back_verified() -> None:
+def on_disk_alone() -> tuple[Shell, int]:
+    """KEYS were written down and their host pages given to others. The shell, and a client."""
     shell = Shell(extents=1)
     client = shell.open(A)
     shell.store(client, KEYS)
     shell.end_jobs()
     shell.store(client, chain("other", 4))
     shell.end_jobs()
+    return shell, client
+
+
+def left_by(life: Shell) -> Adopted:
+    """What the journal of an earlier life tells the next one."""
+    return Adopted(
+        A,
+        tuple(
+            AdoptedBlock(key, parent, place, life.disk[place])
+            for place, (_, key, parent) in life.journal.items()
+        ),
+    )
+
+
+def test_what_went_to_disk_comes_back_verified() -> None:
+    shell, client = on_disk_alone()
     assert shell.ask(client, Lookup(tuple(KEYS))) == Looked(0, 4)
     assert shell.load(client, KEYS, wait_ms=100) is None
     shell.end_jobs()
@@ -42,12 +59,7 @@ def test_what_went_to_disk_comes_back_verified() -> None:
 
 
 def test_a_damaged_block_on_disk_is_a_miss_and_the_run_before_it_a_hit() -> None:
-    shell = Shell(extents=1)
-    client = shell.open(A)
-    shell.store(client, KEYS)
-    shell.end_jobs()
-    shell.store(client, chain("other", 4))
-    shell.end_jobs()
+    shell, client = on_disk_alone()
     place = next(p for p, (_, key, _) in shell.journal.items() if key == KEYS[2])
     shell.disk[place] = b"flipped"
     shell.load(client, KEYS, wait_ms=100)
@@ -59,12 +71,7 @@ def test_a_damaged_block_on_disk_is_a_miss_and_the_run_before_it_a_hit() -> None
 
 
 def test_a_load_whose_wait_ends_gets_the_run_that_is_there() -> None:
-    shell = Shell(extents=1)
-    client = shell.open(A)
-    shell.store(client, KEYS)
-    shell.end_jobs()
-    shell.store(client, chain("other", 4))
-    shell.end_jobs()
+    shell, client = on_disk_alone()
     shell.load(client, KEYS, wait_ms=100)
     shell.end_job(next(iter(shell.jobs)))
     shell.now_s += 1
@@ -74,12 +81,7 @@ def test_a_load_whose_wait_ends_gets_the_run_that_is_there() -> None:
 
 
 def test_prefetch_brings_blocks_in_so_that_a_load_need_not_wait() -> None:
-    shell = Shell(extents=1)
-    client = shell.open(A)
-    shell.store(client, KEYS)
-    shell.end_jobs()
-    shell.store(client, chain("other", 4))
-    shell.end_jobs()
+    shell, client = on_disk_alone()
     assert shell.ask(client, Prefetch(tuple(KEYS))) == Looked(0, 4)
     shell.end_jobs()
     assert shell.load(client, KEYS).blocks == 4
@@ -92,11 +94,7 @@ def test_blocks_of_an_earlier_life_are_adopted() -> None:
     first.store(client, KEYS)
     first.end_jobs()
     second = Shell(disk=first.disk, journal=dict(first.journal))
-    found = tuple(
-        AdoptedBlock(key, parent, place, first.disk[place])
-        for place, (_, key, parent) in first.journal.items()
-    )
-    second.step(Adopted(A, found))
+    second.step(left_by(first))
     client = second.open(A)
     assert second.ask(client, Lookup(tuple(KEYS))) == Looked(0, 4)
     second.load(client, KEYS, wait_ms=100)
@@ -137,12 +135,7 @@ def test_a_place_that_failed_is_never_used_again() -> None:
 
 
 def test_stopping_answers_those_who_wait_and_admits_nothing() -> None:
-    shell = Shell(extents=1)
-    client = shell.open(A)
-    shell.store(client, KEYS)
-    shell.end_jobs()
-    shell.store(client, chain("other", 4))
-    shell.end_jobs()
+    shell, client = on_disk_alone()
     assert shell.load(client, KEYS, wait_ms=1000) is None
     shell.step(Stopping())
     assert not shell.asked_loads
@@ -173,11 +166,7 @@ def test_a_load_that_comes_before_the_first_extent_waits_for_it() -> None:
     first.store(client, KEYS)
     first.end_jobs()
     second = Shell(extents=0, disk=first.disk)
-    found = tuple(
-        AdoptedBlock(key, parent, place, first.disk[place])
-        for place, (_, key, parent) in first.journal.items()
-    )
-    second.step(Adopted(A, found))
+    second.step(left_by(first))
     client = second.open(A)
     assert second.load(client, KEYS).blocks == 0
     assert second.load(client, KEYS, wait_ms=100) is None
@@ -195,11 +184,7 @@ def test_a_load_parked_before_the_first_extent_ends_with_its_wait() -> None:
     first.store(first.open(A), KEYS)
     first.end_jobs()
     second = Shell(extents=0, disk=first.disk)
-    found = tuple(
-        AdoptedBlock(key, parent, place, first.disk[place])
-        for place, (_, key, parent) in first.journal.items()
-    )
-    second.step(Adopted(A, found))
+    second.step(left_by(first))
     client = second.open(A)
     second.load(client, KEYS, wait_ms=100)
     second.now_s += 1
