@@ -40,3 +40,12 @@ def test_the_vllm_page_names_every_metric_and_setting() -> None:
         assert f"| `vllm:onggi_{counter}_total` | {meaning} |" in text
     for setting in fields(Options):
         assert f"| `{setting.name}` |" in text
+
+
+def test_the_agents_page_names_every_event_that_it_logs() -> None:
+    agent = DOCS.parent / "sidecar/onggi_sidecar"
+    call = re.compile(r"\b(?:event|warn|error)\(\s*\"([a-z_]+)\"")
+    logged = {name for path in agent.rglob("*.py") for name in call.findall(path.read_text())}
+    (line,) = [x for x in (DOCS / "agent.md").read_text().splitlines() if "Events: `" in x]
+    named = set(re.findall(r"`([a-z_]+)`", line.partition("Events:")[2]))
+    assert logged == named
