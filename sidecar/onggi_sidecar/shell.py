@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from onggi_core.engine.actions import Action, Answer, ForgetPage, ReadPage, Refuse, WritePage
+from onggi_core.engine.actions import Action, Answer, ForgetPage, ReadRun, Refuse, WriteRun
 from onggi_core.engine.engine import Engine
 from onggi_core.engine.events import Asked, Event, Tick
 from onggi_core.engine.loads import WAIT_MAX_S
@@ -76,9 +76,9 @@ class Shell:
                         peer.send(refusal(op, status, request_id, sentence))
                         if status in FATAL:
                             peer.close_after_sending()
-                case ReadPage():
+                case ReadRun():
                     self._tier.read(action)
-                case WritePage():
+                case WriteRun():
                     self._tier.write(action)
                 case ForgetPage():
                     self._tier.forget(action)

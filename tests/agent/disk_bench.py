@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from onggi_core.engine.actions import ReadPage, WritePage
-from onggi_core.engine.events import AdoptedBlock, IoOutcome, ReadEnded, WriteEnded
+from onggi_core.engine.actions import ReadRun, WriteRun
+from onggi_core.engine.events import IoOutcome, ReadEnded, WriteEnded
 from onggi_core.geometry import stride
 from onggi_core.wire.requests import SpaceSpec
 from onggi_sidecar.disk.recovery import RecoveryReport, recover
@@ -36,6 +36,16 @@ def pattern(number: int, length_bytes: int = PAGE_BYTES) -> bytes:
 
 
 @dataclass
+class Found:
+    """A block that a tier says it holds."""
+
+    key: bytes
+    parent: bytes
+    place: int
+    checksum: bytes
+
+
+@dataclass
 class Bench:
     """One life of a disk tier. Page memory offset 0 is written from, 1 MiB is read into."""
 
@@ -45,7 +55,7 @@ class Bench:
     io_deadline_s: float = 5.0
     threads: int = 2
     ends: "queue.Queue[WriteEnded | ReadEnded]" = field(default_factory=queue.Queue)
-    adopted: dict[bytes, AdoptedBlock] = field(default_factory=dict)
+    adopted: dict[bytes, Found] = field(default_factory=dict)
     spaces: dict[bytes, SpaceSpec] = field(default_factory=dict)
     jobs: "itertools.count[int]" = field(default_factory=itertools.count)
 
@@ -55,8 +65,9 @@ class Bench:
         self.journal = found.journal
         self.plan = found.plan
         for event in found.adopted:
-            self.adopted |= {block.key: block for block in event.blocks}
-            self.spaces |= {block.key: event.space for block in event.blocks}
+            rows = zip(event.keys, event.parents, event.places, event.checksums, strict=True)
+            self.adopted |= {row[0]: Found(*row) for row in rows}
+            self.spaces |= dict.fromkeys(event.keys, event.space)
         self.workers = Workers(time.monotonic, threads=self.threads)
         self.tier = DiskTier(
             self.folder,
@@ -76,40 +87,28 @@ class Bench:
     ) -> WriteEnded:
         self.memory.view(0, space.page_bytes)[:] = pattern(number, space.page_bytes)
         self.tier.write(
-            WritePage(
+            WriteRun(
                 job=next(self.jobs),
-                arena_offset=0,
+                space=space,
                 place=place,
                 stride_bytes=stride(space.page_bytes),
-                length_bytes=space.page_bytes,
-                space=space,
-                key=name or key(number),
-                parent=key(number - 1) if number else bytes(16),
+                offsets=(0,),
+                keys=(name or key(number),),
+                parents=(key(number - 1) if number else bytes(16),),
             )
         )
         end = self.ends.get(timeout=WAIT_S)
         assert isinstance(end, WriteEnded)
         return end
 
-    def read(self, block: AdoptedBlock, space: SpaceSpec = SPACE) -> bytes | IoOutcome:
+    def read(self, block: Found, space: SpaceSpec = SPACE) -> bytes | IoOutcome:
         """The page's bytes, or why there are none."""
         self.memory.view(MIB, space.page_bytes)[:] = b"?" * space.page_bytes
-        self.tier.read(
-            ReadPage(
-                job=next(self.jobs),
-                place=block.place,
-                arena_offset=MIB,
-                length_bytes=space.page_bytes,
-                space=space,
-                key=block.key,
-                checksum=block.checksum,
-                prefetch=False,
-            )
-        )
+        self.tier.read(run_of_one(next(self.jobs), block, space))
         end = self.ends.get(timeout=WAIT_S)
         assert isinstance(end, ReadEnded)
-        if end.outcome is not IoOutcome.DONE:
-            return end.outcome
+        if end.outcomes != (IoOutcome.DONE,):
+            return end.outcomes[0]
         return bytes(self.memory.view(MIB, space.page_bytes))
 
     def stop(self) -> bool:
@@ -118,6 +117,19 @@ class Bench:
     def kill(self) -> None:
         """End as a killed process does: nothing more is written."""
         self.workers.stop(deadline_s=time.monotonic() + WAIT_S)
+
+
+def run_of_one(job: int, block: Found, space: SpaceSpec = SPACE) -> ReadRun:
+    return ReadRun(
+        job=job,
+        space=space,
+        place=block.place,
+        stride_bytes=stride(space.page_bytes),
+        offsets=(MIB,),
+        keys=(block.key,),
+        checksums=(block.checksum,),
+        prefetch=False,
+    )
 
 
 def place(number: int) -> int:

@@ -9,10 +9,22 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from disk_bench import MIB, PAGE_BYTES, SPACE, Bench, Memory, edit, key, pattern, place
+from disk_bench import (
+    MIB,
+    PAGE_BYTES,
+    SPACE,
+    Bench,
+    Found,
+    Memory,
+    edit,
+    key,
+    pattern,
+    place,
+    run_of_one,
+)
 
-from onggi_core.engine.actions import ForgetPage, ReadPage
-from onggi_core.engine.events import AdoptedBlock, IoOutcome
+from onggi_core.engine.actions import ForgetPage
+from onggi_core.engine.events import IoOutcome
 from onggi_core.wire.requests import SpaceSpec
 from onggi_sidecar.disk.device import Device
 from onggi_sidecar.disk.record import (
@@ -51,7 +63,7 @@ def put_record_offset(folder: Path, name: bytes) -> int:
 
 def test_what_was_written_comes_back_after_a_clean_end(bench: Bench) -> None:
     for n in range(8):
-        assert bench.write(n, place(n)).outcome is IoOutcome.DONE
+        assert bench.write(n, place(n)).outcomes[0] is IoOutcome.DONE
     assert bench.stop()
     life = again(bench)
     assert life.report.adopted_blocks == 8
@@ -101,8 +113,8 @@ def test_damaged_blocks_are_misses_and_the_others_hits(bench: Bench) -> None:
     assert {n for n, found in got.items() if found is IoOutcome.CORRUPT} == {3, 5, 7}
     corrupt = life.tier.counts.faults[IoOutcome.CORRUPT]
     assert corrupt + life.report.damaged_blocks == 4
-    assert life.write(3, place(3)).outcome is IoOutcome.DONE
-    assert life.write(6, place(6)).outcome is IoOutcome.DONE
+    assert life.write(3, place(3)).outcomes[0] is IoOutcome.DONE
+    assert life.write(6, place(6)).outcomes[0] is IoOutcome.DONE
     life.stop()
     healed = again(bench)
     assert healed.read(healed.adopted[key(3)]) == pattern(3)
@@ -131,7 +143,7 @@ def test_a_file_cut_short_loses_only_the_blocks_behind_the_cut(bench: Bench) -> 
     assert life.read(life.adopted[key(1)]) == pattern(1)
     assert life.read(life.adopted[key(2)]) is IoOutcome.CORRUPT
     assert life.read(life.adopted[key(3)]) is IoOutcome.CORRUPT
-    assert life.write(3, place(3)).outcome is IoOutcome.DONE
+    assert life.write(3, place(3)).outcomes[0] is IoOutcome.DONE
     life.kill()
 
 
@@ -139,7 +151,7 @@ def test_no_flipped_bit_is_ever_returned(tmp_path: Path, memory: Memory) -> None
     """Every bit of one small block, then every bit of its record, one at a time."""
     space = SpaceSpec(b"s" * 16, 96, 1)
     life = Bench(tmp_path, memory)
-    block = AdoptedBlock(key(1), bytes(16), 0, life.write(1, 0, space).checksum)
+    block = Found(key(1), bytes(16), 0, life.write(1, 0, space).checksums[0])
     segment, journal = tmp_path / "segment-000000", tmp_path / "journal"
     for bit in range(96 * 8):
         flip(segment, SEGMENT_HEADER_BYTES, bit)
@@ -163,7 +175,7 @@ def flip(path: Path, offset: int, bit: int) -> None:
 
 def test_a_bit_lost_in_memory_after_the_checksum_was_taken_is_found(bench: Bench) -> None:
     end = bench.write(1, place(0))
-    wrong = AdoptedBlock(key(2), bytes(16), place(0), end.checksum)
+    wrong = Found(key(2), bytes(16), place(0), end.checksums[0])
     assert bench.read(wrong) is IoOutcome.CORRUPT
 
 
@@ -192,7 +204,7 @@ def test_a_journal_that_cannot_be_read_begins_the_tier_anew_and_says_why(
     assert life.adopted == {}
     assert "begins empty" in life.report.problems[0]
     assert sorted(p.name for p in bench.folder.iterdir()) == ["journal"]
-    assert life.write(1, place(0)).outcome is IoOutcome.DONE
+    assert life.write(1, place(0)).outcomes[0] is IoOutcome.DONE
     life.kill()
 
 
@@ -205,7 +217,7 @@ def test_a_segment_of_another_tier_is_removed_and_its_blocks_are_gone(bench: Ben
     assert set(life.adopted) == {key(2)}
     assert life.report.lost_blocks == 1
     assert "segment-000000 has a damaged header" in life.report.problems[0]
-    assert life.write(1, place(0)).outcome is IoOutcome.DONE
+    assert life.write(1, place(0)).outcomes[0] is IoOutcome.DONE
     life.kill()
 
 
@@ -257,7 +269,7 @@ def test_a_forgotten_block_stays_forgotten(bench: Bench) -> None:
 
 def test_the_journal_is_compacted_and_nothing_passes_the_budget(bench: Bench) -> None:
     small = SpaceSpec(b"g" * 16, 100, 16)
-    ends = [bench.write(n, 4096 * (n % 10), small).outcome for n in range(3000)]
+    ends = [bench.write(n, 4096 * (n % 10), small).outcomes[0] for n in range(3000)]
     assert set(ends) == {IoOutcome.DONE}
     assert bench.journal.compactions >= 1
     assert bench.journal.records < 2 * 10 + 1024 + 10
@@ -271,7 +283,9 @@ def test_the_journal_is_compacted_and_nothing_passes_the_budget(bench: Bench) ->
 
 def test_every_segment_full_stays_within_the_budget(bench: Bench) -> None:
     for segment in range(bench.plan.segments):
-        assert bench.write(segment, segment * bench.plan.segment_bytes).outcome is IoOutcome.DONE
+        assert (
+            bench.write(segment, segment * bench.plan.segment_bytes).outcomes[0] is IoOutcome.DONE
+        )
     assert bench.plan.segments >= 14
     assert used_bytes(bench.folder) <= bench.budget_bytes
     bench.stop()
@@ -289,15 +303,15 @@ def test_no_space_is_an_outcome_asked_for_once_and_over_when_space_is_back(bench
     resource.setrlimit(resource.RLIMIT_FSIZE, (MIB, hard))
     try:
         end = bench.write(2, bench.plan.segment_bytes)
-        assert end.outcome is IoOutcome.NO_SPACE
+        assert end.outcomes[0] is IoOutcome.NO_SPACE
         assert bench.tier.no_space
-        assert bench.write(3, 2 * bench.plan.segment_bytes).outcome is IoOutcome.NO_SPACE
-        block = AdoptedBlock(key(1), bytes(16), place(0), b"")
+        assert bench.write(3, 2 * bench.plan.segment_bytes).outcomes[0] is IoOutcome.NO_SPACE
+        block = Found(key(1), bytes(16), place(0), b"")
         assert bench.read(block) is IoOutcome.CORRUPT
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     bench.tier._no_space_until_s = 0.0
-    assert bench.write(2, bench.plan.segment_bytes).outcome is IoOutcome.DONE
+    assert bench.write(2, bench.plan.segment_bytes).outcomes[0] is IoOutcome.DONE
 
 
 class FaultyDevice(Device):
@@ -314,8 +328,8 @@ def test_a_broken_place_is_a_fault_and_nothing_is_recorded_for_it(bench: Bench) 
     bench.write(1, place(0))
     sound = bench.tier._devices[0]
     bench.tier._devices[0] = FaultyDevice(sound.fd, sound.direct)
-    assert bench.write(2, place(1)).outcome is IoOutcome.FAULT
-    assert bench.read(AdoptedBlock(key(1), bytes(16), place(0), b"")) is IoOutcome.FAULT
+    assert bench.write(2, place(1)).outcomes[0] is IoOutcome.FAULT
+    assert bench.read(Found(key(1), bytes(16), place(0), b"")) is IoOutcome.FAULT
     bench.tier._devices[0] = sound
     bench.stop()
     assert set(again(bench).adopted) == {key(1)}
@@ -337,18 +351,18 @@ def test_a_hanging_disk_abandons_what_waits_and_never_what_it_has_begun(
 ) -> None:
     """dynamo#5012: onboarding from disk hung for ever."""
     life = Bench(tmp_path, memory, io_deadline_s=0.05, threads=1)
-    checksum = life.write(1, place(0)).checksum
+    checksum = life.write(1, place(0)).checksums[0]
     sound = life.tier._devices[0]
     life.tier._devices[0] = HangingDevice(sound.fd, sound.direct)
     _go_on.clear()
     for job in (100, 101):
-        life.tier.read(ReadPage(job, place(0), MIB, PAGE_BYTES, SPACE, key(1), checksum, False))
+        life.tier.read(run_of_one(job, Found(key(1), bytes(16), place(0), checksum)))
     give_up_s = time.monotonic() + 10
     while life.workers.stuck(longer_than_s=0.06) == 0:
         assert time.monotonic() < give_up_s
     _go_on.set()
     ends = [life.ends.get(timeout=10) for _ in range(2)]
-    assert [(end.job, end.outcome) for end in ends] == [
+    assert [(end.job, end.outcomes[0]) for end in ends] == [
         (100, IoOutcome.DONE),
         (101, IoOutcome.ABANDONED),
     ]
@@ -358,15 +372,15 @@ def test_a_hanging_disk_abandons_what_waits_and_never_what_it_has_begun(
 
 def test_a_full_queue_abandons_at_once(tmp_path: Path, memory: Memory) -> None:
     life = Bench(tmp_path, memory, threads=1)
-    checksum = life.write(1, place(0)).checksum
+    checksum = life.write(1, place(0)).checksums[0]
     sound = life.tier._devices[0]
     life.tier._devices[0] = HangingDevice(sound.fd, sound.direct)
     _go_on.clear()
     for job in range(1200):
-        life.tier.read(ReadPage(job, place(0), MIB, PAGE_BYTES, SPACE, key(1), checksum, False))
+        life.tier.read(run_of_one(job, Found(key(1), bytes(16), place(0), checksum)))
     assert life.workers.counts.refused in (1200 - 1024, 1200 - 1025)
     _go_on.set()
-    outcomes = [life.ends.get(timeout=10).outcome for _ in range(1200)]
+    outcomes = [life.ends.get(timeout=10).outcomes[0] for _ in range(1200)]
     assert outcomes.count(IoOutcome.ABANDONED) == life.workers.counts.refused
     life.kill()
 

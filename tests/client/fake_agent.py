@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from onggi_core.arena_header import DATA_OFFSET_BYTES, EPOCH_OFFSET, ArenaHeader
-from onggi_core.engine.actions import Answer, ForgetPage, ReadPage, Refuse, WritePage
+from onggi_core.engine.actions import Answer, ForgetPage, ReadRun, Refuse, WriteRun
 from onggi_core.engine.engine import Engine
 from onggi_core.engine.events import (
     Asked,
@@ -230,24 +230,33 @@ class FakeAgent:
                 self._send(session, frame(op, Status.OK, request_id, reply.encode()))
             case Refuse(session, request_id, op, status, sentence):
                 self._send(session, refusal(op, status, request_id, sentence))
-            case WritePage():
-                at = action.arena_offset
-                page = self.map[at : at + action.length_bytes]
-                self.disk[action.place] = page
-                self.step(WriteEnded(action.job, IoOutcome.DONE, _checksum(page)))
-            case ReadPage():
+            case WriteRun():
+                self.step(self._written(action))
+            case ReadRun():
                 threading.Thread(target=self._read, args=(action,), daemon=True).start()
             case ForgetPage():
                 self.disk.pop(action.place, None)
 
-    def _read(self, action: ReadPage) -> None:
+    def _written(self, action: WriteRun) -> WriteEnded:
+        checksums = []
+        for index, at in enumerate(action.offsets):
+            page = self.map[at : at + action.space.page_bytes]
+            self.disk[action.place + index * action.stride_bytes] = page
+            checksums.append(_checksum(page))
+        done = (IoOutcome.DONE,) * len(checksums)
+        return WriteEnded(action.job, done, tuple(checksums))
+
+    def _read(self, action: ReadRun) -> None:
         self.reads.wait()
-        page = self.disk.get(action.place, b"")
-        if _checksum(page) != action.checksum:
-            self.step(ReadEnded(action.job, IoOutcome.CORRUPT))
-            return
-        self.map[action.arena_offset : action.arena_offset + action.length_bytes] = page
-        self.step(ReadEnded(action.job, IoOutcome.DONE))
+        outcomes = []
+        for index, (at, checksum) in enumerate(zip(action.offsets, action.checksums, strict=True)):
+            page = self.disk.get(action.place + index * action.stride_bytes, b"")
+            if _checksum(page) != checksum:
+                outcomes.append(IoOutcome.CORRUPT)
+                continue
+            self.map[at : at + len(page)] = page
+            outcomes.append(IoOutcome.DONE)
+        self.step(ReadEnded(action.job, tuple(outcomes)))
 
 
 def _checksum(page: bytes) -> bytes:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from onggi_core.engine.actions import Action, Answer, ForgetPage, ReadPage, Refuse, WritePage
+from onggi_core.engine.actions import Action, Answer, ForgetPage, ReadRun, Refuse, WriteRun
 from onggi_core.engine.engine import Engine
 from onggi_core.engine.events import (
     Asked,
@@ -82,7 +82,7 @@ class Shell:
     stores: dict[int, OpenStore] = field(default_factory=dict)
     loads: dict[int, OpenLoad] = field(default_factory=dict)
     asked_loads: dict[int, tuple[int, list[bytes]]] = field(default_factory=dict)
-    jobs: dict[int, WritePage | ReadPage] = field(default_factory=dict)
+    jobs: dict[int, WriteRun | ReadRun] = field(default_factory=dict)
     replies: dict[int, Reply | Refuse] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -178,23 +178,34 @@ class Shell:
             for key, offset in zip(load.keys, row, strict=False):
                 assert self.arena[offset] == pattern(space, key), "a wrong byte"
 
-    def end_job(self, job: int, outcome: IoOutcome = IoOutcome.DONE) -> None:
-        """The disk does, or fails, one job."""
+    def end_job(self, job: int, *outcomes: IoOutcome) -> None:
+        """The disk does, or fails, one job. outcomes: one a page; the last stands for the rest."""
         action = self.jobs.pop(job)
-        if isinstance(action, WritePage):
-            if outcome is IoOutcome.DONE:
-                self.disk[action.place] = self.arena[action.arena_offset]
-                self.journal[action.place] = (action.space, action.key, action.parent)
-            self.step(WriteEnded(job, outcome, self.disk.get(action.place, b"")))
+        given = outcomes or (IoOutcome.DONE,)
+        each = [given[min(index, len(given) - 1)] for index in range(len(action.keys))]
+        if isinstance(action, WriteRun):
+            sums = [self._write(action, index, outcome) for index, outcome in enumerate(each)]
+            self.step(WriteEnded(job, tuple(each), tuple(sums)))
             return
-        if outcome is IoOutcome.DONE:
-            found = self.disk[action.place]
-            self.arena[action.arena_offset] = found
-            right = found == action.checksum == pattern(action.space, action.key)
-            outcome = IoOutcome.DONE if right else IoOutcome.CORRUPT
-        else:
-            self.arena[action.arena_offset] = b"half read"
-        self.step(ReadEnded(job, outcome))
+        each = [self._read(action, index, outcome) for index, outcome in enumerate(each)]
+        self.step(ReadEnded(job, tuple(each)))
+
+    def _write(self, run: WriteRun, index: int, outcome: IoOutcome) -> bytes:
+        if outcome is not IoOutcome.DONE:
+            return b""
+        place = run.place + index * run.stride_bytes
+        self.disk[place] = self.arena[run.offsets[index]]
+        self.journal[place] = (run.space, run.keys[index], run.parents[index])
+        return self.disk[place]
+
+    def _read(self, run: ReadRun, index: int, outcome: IoOutcome) -> IoOutcome:
+        if outcome is not IoOutcome.DONE:
+            self.arena[run.offsets[index]] = b"half read"
+            return outcome
+        found = self.disk[run.place + index * run.stride_bytes]
+        self.arena[run.offsets[index]] = found
+        right = found == run.checksums[index] == pattern(run.space, run.keys[index])
+        return IoOutcome.DONE if right else IoOutcome.CORRUPT
 
     def end_jobs(self) -> None:
         while self.jobs:
@@ -211,7 +222,7 @@ class Shell:
                     self._answered_load(action.request_id, action.reply)
             case Refuse():
                 self.replies[action.request_id] = action
-            case WritePage() | ReadPage():
+            case WriteRun() | ReadRun():
                 self.jobs[action.job] = action
             case ForgetPage():
                 self.journal.pop(action.place, None)
@@ -231,5 +242,5 @@ class Shell:
         assert len(set(offsets)) == len(offsets), "one page for two blocks"
         held = {offset for store in self.stores.values() for _, offset in store.slots}
         held |= {o for load in self.loads.values() for row in load.reply.offsets for o in row}
-        held |= {job.arena_offset for job in self.jobs.values()}
+        held |= {offset for job in self.jobs.values() for offset in job.offsets}
         assert not held & set(offsets), "a page with two owners"

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from shell import PAGE, Shell, chain, spec
 
-from onggi_core.engine.actions import WritePage
+from onggi_core.engine.actions import WriteRun
 from onggi_core.engine.events import (
     Adopted,
-    AdoptedBlock,
     ExtentTouched,
     IoOutcome,
     Stopping,
@@ -36,12 +35,13 @@ def on_disk_alone() -> tuple[Shell, int]:
 
 def left_by(life: Shell) -> Adopted:
     """What the journal of an earlier life tells the next one."""
+    rows = life.journal.values()
     return Adopted(
         A,
-        tuple(
-            AdoptedBlock(key, parent, place, life.disk[place])
-            for place, (_, key, parent) in life.journal.items()
-        ),
+        keys=[key for _, key, _ in rows],
+        parents=[parent for _, _, parent in rows],
+        places=list(life.journal),
+        checksums=[life.disk[place] for place in life.journal],
     )
 
 
@@ -126,7 +126,7 @@ def test_a_place_that_failed_is_never_used_again() -> None:
     client = shell.open(A)
     shell.store(client, KEYS[:1])
     (job,) = shell.jobs.values()
-    assert isinstance(job, WritePage)
+    assert isinstance(job, WriteRun)
     shell.end_job(job.job, IoOutcome.FAULT)
     for name in "abcdefgh":
         shell.store(client, chain(name, 1))

@@ -29,37 +29,39 @@ class Refuse:
 
 
 @dataclass(frozen=True, slots=True)
-class WritePage:
-    """Copy `length_bytes` from the arena to disk, then note it in the journal.
+class WriteRun:
+    """Copy a run of pages from the arena to disk, then note each in the journal.
 
-    arena_offset: in the arena file. place: in the disk tier, from 0, on a multiple of
-    `stride_bytes` within its segment. Ends with WriteEnded; the page is pinned until then.
+    The pages lie one after the other on disk, page i at `place + i * stride_bytes`, all within
+    one segment; place counts from 0 in the disk tier. offsets: where each lies in the arena file;
+    they may scatter. The bytes of a page are `space.page_bytes`; a page on disk takes the stride.
+    Ends with one WriteEnded, in the run's order; all its pages are pinned until then.
     """
 
     job: int
-    arena_offset: int
+    space: SpaceSpec
     place: int
     stride_bytes: int
-    length_bytes: int
-    space: SpaceSpec
-    key: bytes
-    parent: bytes
+    offsets: tuple[int, ...]
+    keys: tuple[bytes, ...]
+    parents: tuple[bytes, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class ReadPage:
-    """Copy a page from disk into the arena and verify it. Ends with ReadEnded.
+class ReadRun:
+    """Copy a run of pages from disk into the arena and verify each. Ends with one ReadEnded.
 
-    prefetch: nobody waits for it yet; it goes after those that are waited for.
+    Pages lie as in WriteRun. prefetch: nobody waits for it yet; it goes after those that are
+    waited for.
     """
 
     job: int
-    place: int
-    arena_offset: int
-    length_bytes: int
     space: SpaceSpec
-    key: bytes
-    checksum: bytes
+    place: int
+    stride_bytes: int
+    offsets: tuple[int, ...]
+    keys: tuple[bytes, ...]
+    checksums: tuple[bytes, ...]
     prefetch: bool
 
 
@@ -72,4 +74,27 @@ class ForgetPage:
     key: bytes
 
 
-Action = Answer | Refuse | WritePage | ReadPage | ForgetPage
+@dataclass(frozen=True, slots=True)
+class TouchExtent:
+    """Make the memory of an extent the agent's own. Ends with ExtentTouched or ExtentRefused."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseExtent:
+    """The extent is empty and offered to nobody: give its memory back. It may be touched again."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseSegment:
+    """The disk segment is empty and withdrawn: remove its file. It may be made again."""
+
+    number: int
+
+
+Action = (
+    Answer | Refuse | WriteRun | ReadRun | ForgetPage | TouchExtent | ReleaseExtent | ReleaseSegment
+)

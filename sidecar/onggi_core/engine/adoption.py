@@ -14,9 +14,9 @@ def adopt(state: State, event: Adopted) -> None:
     page size: the shell filters what its journal says by the segments that are there.
     """
     space = space_of(state, event.space)
-    places = [found.place for found in event.blocks]
-    state.disk.slab.adopt(space.stride_bytes, places)
-    for found in event.blocks:
-        block = space.block(found.key, found.parent)
-        block.checksum = found.checksum
-        state.disk.adopt(space, block, found.place, state.use())
+    state.disk.slab.adopt(space.stride_bytes, event.places)
+    rows = zip(event.keys, event.parents, event.places, event.checksums, strict=True)
+    for key, parent, place, checksum in rows:
+        block = space.block(key, parent)
+        block.checksum = checksum
+        state.disk.adopt(space, block, place, state.use())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from onggi_core.wire.replies import Mode
@@ -52,38 +53,53 @@ class ExtentTouched:
 
 
 @dataclass(frozen=True, slots=True)
-class AdoptedBlock:
-    """A block of an earlier life, by its journal record. place: byte offset in the disk tier."""
+class ExtentRefused:
+    """Extent `number` could not be touched: the node or the volume has no memory for it now."""
 
-    key: bytes
-    parent: bytes
-    place: int
-    checksum: bytes
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetSet:
+    """What the tiers may hold from now on: at most Facts.extents and Facts.segments."""
+
+    extents: int
+    segments: int
 
 
 @dataclass(frozen=True, slots=True)
 class Adopted:
-    """Blocks of one space found on disk, least recently used first. Sent before any request."""
+    """Blocks of one space found on disk, least recently used first, as columns of one length.
+
+    places: byte offsets in the disk tier. checksums: of the pages, by their journal records. Sent
+    before any request.
+    """
 
     space: SpaceSpec
-    blocks: tuple[AdoptedBlock, ...]
+    keys: Sequence[bytes]
+    parents: Sequence[bytes]
+    places: Sequence[int]
+    checksums: Sequence[bytes]
 
 
 @dataclass(frozen=True, slots=True)
 class WriteEnded:
-    """A WritePage is over. checksum: of what was written, when DONE."""
+    """A WriteRun is over: how, for each page in the run's order.
+
+    checksums: of what was written; b"" where the outcome is not DONE.
+    """
 
     job: int
-    outcome: IoOutcome
-    checksum: bytes = b""
+    outcomes: tuple[IoOutcome, ...]
+    checksums: tuple[bytes, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ReadEnded:
-    """A ReadPage is over and touches its arena page no more. DONE means verified."""
+    """A ReadRun is over and touches its arena pages no more. DONE means verified."""
 
     job: int
-    outcome: IoOutcome
+    outcomes: tuple[IoOutcome, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +122,8 @@ Event = (
     | SessionClosed
     | Asked
     | ExtentTouched
+    | ExtentRefused
+    | BudgetSet
     | Adopted
     | WriteEnded
     | ReadEnded

@@ -6,7 +6,7 @@ import enum
 from typing import Final
 
 from onggi_core.engine import loads
-from onggi_core.engine.actions import ReadPage
+from onggi_core.engine.actions import ReadRun
 from onggi_core.engine.events import IoOutcome, ReadEnded
 from onggi_core.engine.space import Space
 from onggi_core.engine.state import State
@@ -41,14 +41,14 @@ def begin(state: State, space: Space, block: Block, urgency: Urgency) -> Page | 
     if urgency is Urgency.PREFETCH:
         state.counters.prefetched_blocks += 1
     state.actions.append(
-        ReadPage(
+        ReadRun(
             job=job,
-            place=source.place,
-            arena_offset=state.arena_offset(page),
-            length_bytes=space.spec.page_bytes,
             space=space.spec,
-            key=block.key,
-            checksum=block.checksum,
+            place=source.place,
+            stride_bytes=space.stride_bytes,
+            offsets=(state.arena_offset(page),),
+            keys=(block.key,),
+            checksums=(block.checksum,),
             prefetch=urgency is Urgency.PREFETCH,
         )
     )
@@ -62,7 +62,8 @@ def ended(state: State, event: ReadEnded, now_s: float) -> None:
     assert source is not None
     assert page is not None
     state.disk.unpin(space, source)
-    if event.outcome is IoOutcome.DONE:
+    (outcome,) = event.outcomes
+    if outcome is IoOutcome.DONE:
         state.counters.read_bytes += space.spec.page_bytes
         page.unread = True
         state.host.seal(space, page, PageEvent.VERIFIED)
@@ -70,11 +71,11 @@ def ended(state: State, event: ReadEnded, now_s: float) -> None:
         loads.arrived(state, page, now_s)
         return
     state.host.drop(space, page, PageEvent.PROMOTION_FAILED)
-    if event.outcome is IoOutcome.CORRUPT:
+    if outcome is IoOutcome.CORRUPT:
         state.counters.fault("corrupt")
         state.disk.drop(space, source, PageEvent.EVICTED)
         state.forget_on_disk(space, block, source.place)
-    elif event.outcome is not IoOutcome.ABANDONED:
+    elif outcome is not IoOutcome.ABANDONED:
         state.counters.fault("read_fault")
         state.disk.drop(space, source, PageEvent.FAULTED)
         state.forget_on_disk(space, block, source.place)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from onggi_core.engine.actions import WritePage
+from onggi_core.engine.actions import WriteRun
 from onggi_core.engine.events import IoOutcome, WriteEnded
 from onggi_core.engine.space import Space
 from onggi_core.engine.state import State
@@ -51,16 +51,17 @@ def ended(state: State, event: WriteEnded) -> None:
     assert source is not None
     assert target is not None
     state.host.unpin(space, source)
-    if event.outcome is IoOutcome.DONE:
-        block.checksum = event.checksum
+    (outcome,) = event.outcomes
+    if outcome is IoOutcome.DONE:
+        (block.checksum,) = event.checksums
         state.disk.seal(space, target, PageEvent.SEALED)
         state.counters.written_bytes += space.spec.page_bytes
-    elif event.outcome is IoOutcome.NO_SPACE:
+    elif outcome is IoOutcome.NO_SPACE:
         state.counters.fault("no_space")
         state.disk.drop(space, target, PageEvent.ABANDONED)
         _rest_region(state, target.place)
         state.dirty[block] = space
-    elif event.outcome is IoOutcome.ABANDONED:
+    elif outcome is IoOutcome.ABANDONED:
         state.counters.unwritten_blocks += 1
         state.disk.drop(space, target, PageEvent.ABANDONED)
     else:
@@ -71,16 +72,15 @@ def ended(state: State, event: WriteEnded) -> None:
 
 def _write(
     state: State, job: int, space: Space, block: Block, source: Page, target: Page
-) -> WritePage:
-    return WritePage(
+) -> WriteRun:
+    return WriteRun(
         job=job,
-        arena_offset=state.arena_offset(source),
+        space=space.spec,
         place=target.place,
         stride_bytes=space.stride_bytes,
-        length_bytes=space.spec.page_bytes,
-        space=space.spec,
-        key=block.key,
-        parent=block.parent,
+        offsets=(state.arena_offset(source),),
+        keys=(block.key,),
+        parents=(block.parent,),
     )
 
 

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from onggi_core.engine.events import Adopted, AdoptedBlock
+from onggi_core.engine.events import Adopted
 from onggi_core.wire.requests import SpaceSpec
 from onggi_sidecar.disk.budget import DiskPlan, nominal_segment_bytes, plan_disk
 from onggi_sidecar.disk.device import Device
 from onggi_sidecar.disk.journal import JOURNAL_NAME, Journal
-from onggi_sidecar.disk.replay import Replayed, UnreadableJournal, read_journal
+from onggi_sidecar.disk.replay import Put, Replayed, UnreadableJournal, read_journal
 from onggi_sidecar.disk.segment import DamagedSegment, open_segment, segment_number
 
 UUID_BYTES: Final = 16
@@ -122,22 +122,31 @@ def _open_segments(
 
 def _adopt(found: Replayed, devices: dict[int, Device], report: RecoveryReport) -> list[Adopted]:
     """The live records as the engine takes them; the raw ones are let go of on the way."""
-    blocks_of: dict[int, list[AdoptedBlock]] = {number: [] for number in found.spaces}
+    puts_of: dict[int, list[Put]] = {number: [] for number in found.spaces}
     segment_bytes = found.segment_bytes
     for put in found.live:
         if put.place // segment_bytes in devices:
-            block = AdoptedBlock(put.key, put.parent, put.place, put.checksum)
-            blocks_of[put.space].append(block)
-    by_space: dict[bytes, tuple[SpaceSpec, list[AdoptedBlock]]] = {}
-    for number, blocks in blocks_of.items():
+            puts_of[put.space].append(put)
+    by_space: dict[bytes, tuple[SpaceSpec, list[Put]]] = {}
+    for number, puts in puts_of.items():
         spec = found.spaces[number]
-        if len(blocks) > len(by_space.get(spec.fingerprint, (spec, ()))[1]):
-            by_space[spec.fingerprint] = spec, blocks
+        if len(puts) > len(by_space.get(spec.fingerprint, (spec, ()))[1]):
+            by_space[spec.fingerprint] = spec, puts
     fullest = sorted(by_space.values(), key=lambda item: len(item[1]), reverse=True)
-    adopted = [Adopted(spec, tuple(blocks)) for spec, blocks in fullest[:SPACES_ADOPTED_MAX]]
-    report.adopted_blocks = sum(len(event.blocks) for event in adopted)
+    adopted = [_columns(spec, puts) for spec, puts in fullest[:SPACES_ADOPTED_MAX]]
+    report.adopted_blocks = sum(len(event.keys) for event in adopted)
     report.lost_blocks = len(found.live) - report.adopted_blocks
     return adopted
+
+
+def _columns(spec: SpaceSpec, puts: list[Put]) -> Adopted:
+    return Adopted(
+        spec,
+        keys=[put.key for put in puts],
+        parents=[put.parent for put in puts],
+        places=[put.place for put in puts],
+        checksums=[put.checksum for put in puts],
+    )
 
 
 def _remove_segments(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""The disk tier: the engine's WritePage, ReadPage and ForgetPage carried out on files."""
+"""The disk tier: the engine's WriteRun, ReadRun and ForgetPage carried out on files."""
 
 import errno
 import threading
@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
 
-from onggi_core.engine.actions import ForgetPage, ReadPage, WritePage
+from onggi_core.engine.actions import ForgetPage, ReadRun, WriteRun
 from onggi_core.engine.events import IoOutcome, ReadEnded, WriteEnded
-from onggi_core.geometry import stride
 from onggi_sidecar.disk.budget import DiskPlan
 from onggi_sidecar.disk.device import Device
 from onggi_sidecar.disk.journal import Journal
@@ -96,41 +95,31 @@ class DiskTier:
         """Whether the filesystem lately refused a new segment."""
         return self._clock() < self._no_space_until_s
 
-    def write(self, action: WritePage) -> None:
-        def end(outcome: IoOutcome, checksum: bytes = b"") -> None:
-            self.counts.faults[outcome] += 1
-            self._ended(WriteEnded(action.job, outcome, checksum))
+    def write(self, action: WriteRun) -> None:
+        pages = len(action.keys)
+
+        def end(outcomes: tuple[IoOutcome, ...], checksums: tuple[bytes, ...]) -> None:
+            self._count(outcomes)
+            self._ended(WriteEnded(action.job, outcomes, checksums))
 
         def run() -> None:
-            begun_s = self._clock()
-            try:
-                checksum = self._write(action)
-            except OSError as fault:
-                end(classify(fault))
-            else:
-                self.counts.written_bytes += action.length_bytes
-                self.counts.seconds.append(("write", self._clock() - begun_s))
-                end(IoOutcome.DONE, checksum)
+            ends = [self._write(action, index) for index in range(pages)]
+            end(tuple(outcome for outcome, _ in ends), tuple(checksum for _, checksum in ends))
 
-        self._add(Queue.WRITE, run, end)
+        self._add(Queue.WRITE, run, lambda outcome: end((outcome,) * pages, (b"",) * pages))
 
-    def read(self, action: ReadPage) -> None:
-        def end(outcome: IoOutcome) -> None:
-            self.counts.faults[outcome] += 1
-            self._ended(ReadEnded(action.job, outcome))
+    def read(self, action: ReadRun) -> None:
+        pages = len(action.keys)
+
+        def end(outcomes: tuple[IoOutcome, ...]) -> None:
+            self._count(outcomes)
+            self._ended(ReadEnded(action.job, outcomes))
 
         def run() -> None:
-            begun_s = self._clock()
-            try:
-                outcome = self._read(action)
-            except OSError as fault:
-                end(classify(fault))
-            else:
-                self.counts.read_bytes += action.length_bytes
-                self.counts.seconds.append(("read", self._clock() - begun_s))
-                end(outcome)
+            end(tuple(self._read(action, index) for index in range(pages)))
 
-        self._add(Queue.PREFETCH if action.prefetch else Queue.LOAD, run, end)
+        queue = Queue.PREFETCH if action.prefetch else Queue.LOAD
+        self._add(queue, run, lambda outcome: end((outcome,) * pages))
 
     def forget(self, action: ForgetPage) -> None:
         """Never blocks: the record is written with the next PUT."""
@@ -147,36 +136,56 @@ class DiskTier:
         wait_s = max(0.1, deadline_s - self._clock())
         return self._journal.seal(self._wall_clock(), wait_s=wait_s) and not still_running
 
-    def _add(self, queue: Queue, run: Callable[[], None], end: Callable[[IoOutcome], None]) -> None:
+    def _add(
+        self, queue: Queue, run: Callable[[], None], abandon: Callable[[IoOutcome], None]
+    ) -> None:
         deadline_s = self._clock() + self._io_deadline_s
-        self.workers.add(queue, Job(run, lambda: end(IoOutcome.ABANDONED), deadline_s))
+        self.workers.add(queue, Job(run, lambda: abandon(IoOutcome.ABANDONED), deadline_s))
 
-    def _write(self, action: WritePage) -> bytes:
-        number, within = divmod(action.place, self.plan.segment_bytes)
-        device = self._devices.get(number) or self._make_segment(number)
-        page = self._memory.view(action.arena_offset, action.stride_bytes)
-        checksum = page_checksum(action.space, action.key, page[: action.length_bytes])
-        device.write_from(page, SEGMENT_HEADER_BYTES + within)
-        self._journal.put(
-            action.space,
-            action.place,
-            key=action.key,
-            parent=action.parent,
-            checksum=checksum,
-            now_s=self._wall_clock(),
+    def _count(self, outcomes: tuple[IoOutcome, ...]) -> None:
+        for outcome in outcomes:
+            self.counts.faults[outcome] += 1
+
+    def _write(self, action: WriteRun, index: int) -> tuple[IoOutcome, bytes]:
+        """One page of a run, and its record; answers with the checksum of what was written."""
+        begun_s, key, page_bytes = self._clock(), action.keys[index], action.space.page_bytes
+        place = action.place + index * action.stride_bytes
+        number, within = divmod(place, self.plan.segment_bytes)
+        try:
+            device = self._devices.get(number) or self._make_segment(number)
+            page = self._memory.view(action.offsets[index], action.stride_bytes)
+            checksum = page_checksum(action.space, key, page[:page_bytes])
+            device.write_from(page, SEGMENT_HEADER_BYTES + within)
+            self._journal.put(
+                action.space,
+                place,
+                key=key,
+                parent=action.parents[index],
+                checksum=checksum,
+                now_s=self._wall_clock(),
+            )
+        except OSError as fault:
+            return classify(fault), b""
+        self.counts.written_bytes += page_bytes
+        self.counts.seconds.append(("write", self._clock() - begun_s))
+        return IoOutcome.DONE, checksum
+
+    def _read(self, action: ReadRun, index: int) -> IoOutcome:
+        begun_s, page_bytes = self._clock(), action.space.page_bytes
+        place = action.place + index * action.stride_bytes
+        number, within = divmod(place, self.plan.segment_bytes)
+        page = self._memory.view(action.offsets[index], action.stride_bytes)
+        try:
+            got = self._devices[number].read_into(page, SEGMENT_HEADER_BYTES + within)
+        except OSError as fault:
+            return classify(fault)
+        self.counts.read_bytes += page_bytes
+        self.counts.seconds.append(("read", self._clock() - begun_s))
+        checksum = page_checksum(action.space, action.keys[index], page[:page_bytes])
+        whole = got >= page_bytes
+        return (
+            IoOutcome.DONE if whole and checksum == action.checksums[index] else (IoOutcome.CORRUPT)
         )
-        return checksum
-
-    def _read(self, action: ReadPage) -> IoOutcome:
-        number, within = divmod(action.place, self.plan.segment_bytes)
-        page = self._memory.view(action.arena_offset, stride(action.length_bytes))
-        got = self._devices[number].read_into(page, SEGMENT_HEADER_BYTES + within)
-        whole = got >= action.length_bytes
-        if whole and action.checksum == page_checksum(
-            action.space, action.key, page[: action.length_bytes]
-        ):
-            return IoOutcome.DONE
-        return IoOutcome.CORRUPT
 
     def _make_segment(self, number: int) -> Device:
         """Preallocate a segment that a first page goes to.
