@@ -1,0 +1,270 @@
+"""Leaf-first ranking: of the blocks in one tier, those that may go, sorted into classes.
+
+A child is worth nothing without its parent, so only a leaf, a block without children here, may be
+picked; once it goes its parent may be a leaf. What remains of a chain is always its beginning, and
+a lookup's longest consecutive run is all that was kept of it.
+
+Using a block is using all blocks before it, so it is enough to touch the last one of a run: a block
+that goes hands its last use and its hits on to its parent. One touch a lookup, not one a block.
+
+Leaves wait in one queue a class, the one used longest ago first. A class says how often a block was
+asked for (policy.classes); a `Chooser` says which class gives up its head. So a policy is a rule
+between a handful of numbers, and another one can take over at any moment without a rebuild.
+
+Blocks are small dense ints that may be used again after removal. Everything about a block lies in
+columns, some twenty bytes each; only leaves are in a queue.
+"""
+
+from __future__ import annotations
+
+import heapq
+from array import array
+from typing import Final
+
+from onggi_core.policy.choosers import Chooser
+from onggi_core.policy.classes import CLASS_OF, CLASSES, COUNT_MAX, PROVEN
+
+NOWHERE: Final = -1
+"""No block: the parent of the first one of a chain."""
+
+_BLOCK_BITS: Final = 32
+_BLOCK_MASK: Final = (1 << _BLOCK_BITS) - 1
+"""A queue entry is one int, use above block: half the size of a tuple, and compared faster."""
+
+EMPTY: Final = 1 << 96
+"""The head of a class without leaves: later than any use."""
+
+_FRESH_MAX: Final = 4096
+"""New blocks set aside before they are looked at: a chain that comes block by block is one leaf in
+the end, not as many entries as it has blocks."""
+
+_SLACK: Final = 64
+"""Stale entries allowed in a queue beyond one a leaf before it is swept."""
+
+_RESIDENT: Final = 1
+_HELD: Final = 2
+
+
+class Ranking:
+    """use: a number that never falls from one call to the next; a higher one is more recent.
+
+    group: a small number for the size of a block's page, so that a victim of the right size can be
+    asked for. Not thread-safe.
+    """
+
+    def __init__(self, chooser: Chooser) -> None:
+        self.chooser = chooser
+        self._parent = array("i")
+        self._kids = array("i")
+        self._use = array("q")
+        self._count = array("B")
+        self._group = array("H")
+        self._flags = array("B")
+        self._queued = array("H")
+        """The number of the queue that has the block's entry, from 1; 0: none has."""
+        self._queues: list[list[int]] = [[]]
+        """All queues, CLASSES of them in a row for each group; the first is nobody's."""
+        self._first: dict[int, int] = {}
+        """The number of each group's first queue."""
+        self._fresh: list[int] = []
+        self._blocks = 0
+        self._leaves = 0
+        self.proven = 0
+        self.now = 0
+
+    def __len__(self) -> int:
+        return self._blocks
+
+    def __contains__(self, block: int) -> bool:
+        return 0 <= block < len(self._flags) and bool(self._flags[block] & _RESIDENT)
+
+    def insert(self, block: int, parent: int, group: int, use: int, count: int = 0) -> None:
+        """A block arrived, not held. Its parent need not be here, and may come later; NOWHERE if
+        it has none. count: how often it was asked for before it came (policy.sights).
+
+        A block that is here already stays as it is.
+        """
+        if max(block, parent) >= len(self._flags):
+            self._grow(max(block, parent) + 1)
+        if self._flags[block] & _RESIDENT:
+            return
+        if parent == block or (self._kids[block] and self._leads_to(parent, block)):
+            parent = NOWHERE  # a client's mistake: a ring would have no leaf and never go
+        count = min(count, COUNT_MAX)
+        self._parent[block] = parent
+        self._use[block] = self.now = use
+        self._count[block] = count
+        self._group[block] = group
+        self._flags[block] = _RESIDENT
+        self._blocks += 1
+        if count >= PROVEN:
+            self.proven += 1
+        if not self._kids[block]:
+            self._leaves += 1
+        if parent != NOWHERE:
+            if not self._kids[parent] and self._flags[parent] & _RESIDENT:
+                self._leaves -= 1
+            self._kids[parent] += 1
+        self._fresh.append(block)
+        if len(self._fresh) >= _FRESH_MAX:
+            self._sort_fresh()
+
+    def touch(self, block: int, use: int) -> None:
+        """A block, and with it all before it, is of use now. Its place in the queue is mended when
+        it comes up."""
+        self._use[block] = self.now = use
+
+    def hit(self, block: int, use: int) -> None:
+        """As `touch`, and it counts: a request asked for the block and found it."""
+        self._use[block] = self.now = use
+        count = self._count[block]
+        if count == COUNT_MAX:
+            return
+        self._count[block] = count + 1
+        self._prove(block, count)
+        if not self._kids[block]:
+            self._enqueue(block)
+
+    def hold(self, block: int) -> None:
+        """A block is in use: not to be picked until released."""
+        self._flags[block] |= _HELD
+
+    def release(self, block: int) -> None:
+        self._flags[block] &= ~_HELD
+        if not self._kids[block]:  # most are not leaves, and a long run releases every block
+            self._enqueue(block)
+
+    def remove(self, block: int) -> None:
+        """A block went. Its children, if any, stay and wait for it to come back."""
+        assert self._flags[block] & _RESIDENT, "only what is here can go"
+        self._flags[block] = 0
+        self._blocks -= 1
+        count = self._count[block]
+        if count >= PROVEN:
+            self.proven -= 1
+        if not self._kids[block]:
+            self._leaves -= 1
+        parent = self._parent[block]
+        if parent == NOWHERE:
+            return
+        self._kids[parent] -= 1
+        if self._use[block] > self._use[parent]:
+            self._use[parent] = self._use[block]
+        if not self._flags[parent] & _RESIDENT:
+            return
+        before = self._count[parent]
+        if count > before:
+            self._count[parent] = count
+            self._prove(parent, before)
+        if not self._kids[parent]:
+            self._leaves += 1
+            self._enqueue(parent)
+
+    def coldest(self, group: int) -> int | None:
+        """The leaf of this group to give up next, or None when none may go. Removes nothing: asked
+        again it answers the same."""
+        if self._fresh:
+            self._sort_fresh()
+        first = self._first.get(group)
+        if first is None:
+            return None
+        queues = self._queues
+        heads = [
+            self._head(number) if queues[number] else EMPTY
+            for number in range(first, first + CLASSES)
+        ]
+        if min(heads) == EMPTY:
+            return None
+        return heads[self.chooser.choose(heads, self)] & _BLOCK_MASK
+
+    def last_use(self, block: int) -> int:
+        return self._use[block]
+
+    def _grow(self, blocks: int) -> None:
+        more = blocks - len(self._flags)
+        for column in (
+            self._parent,
+            self._kids,
+            self._use,
+            self._count,
+            self._group,
+            self._flags,
+            self._queued,
+        ):
+            column.frombytes(bytes(more * column.itemsize))
+
+    def _leads_to(self, block: int, above: int) -> bool:
+        """Whether `above` is among the blocks before `block`. Asked only for a block that came
+        after its children."""
+        while block != NOWHERE and self._flags[block] & _RESIDENT:
+            if self._parent[block] == above:
+                return True
+            block = self._parent[block]
+        return False
+
+    def _prove(self, block: int, before: int) -> None:
+        """A block was asked for again, and so were all before it. Each block is walked over once
+        in its time here, when that happens first."""
+        if before >= PROVEN:
+            return
+        self.proven += 1
+        above = self._parent[block]
+        while above != NOWHERE and self._flags[above] & _RESIDENT and self._count[above] < PROVEN:
+            self._count[above] = PROVEN
+            self.proven += 1
+            above = self._parent[above]
+
+    def _sort_fresh(self) -> None:
+        for block in self._fresh:
+            if not self._kids[block]:
+                self._enqueue(block)
+        self._fresh.clear()
+
+    def _enqueue(self, block: int) -> None:
+        """A leaf joins the queue of its class, if it may be picked and is not there. An entry it
+        has in another class's queue is void from now on."""
+        if self._flags[block] != _RESIDENT:
+            return
+        first = self._first.get(self._group[block])
+        if first is None:
+            first = self._first[self._group[block]] = len(self._queues)
+            self._queues += [[] for _ in range(CLASSES)]
+        number = first + CLASS_OF[self._count[block]]
+        if self._queued[block] == number:
+            return
+        self._queued[block] = number
+        queue = self._queues[number]
+        heapq.heappush(queue, self._use[block] << _BLOCK_BITS | block)
+        if len(queue) > 2 * self._leaves + _SLACK:
+            self._sweep(number)
+
+    def _head(self, number: int) -> int:
+        """The entry of the leaf used longest ago, after what is void before it was dropped."""
+        queue = self._queues[number]
+        while queue:
+            entry = queue[0]
+            block = entry & _BLOCK_MASK
+            now = self._use[block] << _BLOCK_BITS | block
+            if self._queued[block] != number:
+                heapq.heappop(queue)
+            elif self._flags[block] != _RESIDENT or self._kids[block]:
+                heapq.heappop(queue)
+                self._queued[block] = 0
+            elif now != entry:
+                heapq.heapreplace(queue, now)
+            else:
+                return entry
+        return EMPTY
+
+    def _sweep(self, number: int) -> None:
+        """Drops what is void from a queue."""
+        kept = []
+        for block in {entry & _BLOCK_MASK for entry in self._queues[number]}:
+            if self._queued[block] != number:
+                continue
+            if self._flags[block] == _RESIDENT and not self._kids[block]:
+                kept.append(self._use[block] << _BLOCK_BITS | block)
+            else:
+                self._queued[block] = 0
+        heapq.heapify(kept)
+        self._queues[number] = kept
