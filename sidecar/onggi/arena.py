@@ -3,6 +3,10 @@
 The agent is the only one that makes, grows or retires the file. The client checks the header when
 it maps, and the epoch again after every copy: an agent that ends or restarts takes the epoch back
 before it frees a page, so bytes read before an unchanged epoch are the bytes that were pinned.
+
+An agent gives memory back while it lives, extent by extent. Reading such an extent would take
+memory again, and charge it to this process, so what is done ahead of use (page table, DMA) is done
+only where the extent's turn says that it has memory, and again after each change of its turn.
 """
 
 from __future__ import annotations
@@ -20,13 +24,12 @@ from onggi_core.arena_header import (
     EPOCH_BYTES,
     EPOCH_OFFSET,
     HEADER_BYTES,
-    READY_COUNT_OFFSET,
     NotAnArena,
+    has_memory,
     parse_header,
 )
 
 _EPOCH: Final = slice(EPOCH_OFFSET, EPOCH_OFFSET + EPOCH_BYTES)
-_READY: Final = slice(READY_COUNT_OFFSET, READY_COUNT_OFFSET + 4)
 
 POPULATE_STEP_BYTES: Final = 4 * 1024 * 1024
 """Page-table entries made at once, on the first use of a stretch: about 0.3 ms of work. A whole
@@ -71,8 +74,12 @@ class Arena:
         self._data_offset = data_offset
         self._extent_bytes = max(extent_bytes, mmap.PAGESIZE)
         self._step_bytes = min(POPULATE_STEP_BYTES, max(extent_bytes, mmap.PAGESIZE))
-        self._populated: set[int] = set()
-        self._next_step = 0
+        self._steps_per_extent = max(1, self._extent_bytes // self._step_bytes)
+        self._populated: dict[int, int] = {}
+        """step -> the turn of its extent when its page table was filled."""
+        self._seen_turns = b""
+        self._next_extent = 0
+        """Where populate_next goes on; from the first extent again when a turn has changed."""
         self._can_populate = True
         self._idle = threading.Condition()
         self._users = 0
@@ -81,9 +88,10 @@ class Arena:
         """Called after the last of the copies that ran at one time."""
         self._first_byte = ctypes.c_char.from_buffer(self._map)  # keeps the mapping in place
         self.address = ctypes.addressof(self._first_byte)
-        self._check()
+        self._turns = self._check()
 
-    def _check(self) -> None:
+    def _check(self) -> memoryview:
+        """The turns of the extents, u32 [extents]."""
         try:
             header = parse_header(self._map[:HEADER_BYTES])
         except NotAnArena as error:
@@ -92,6 +100,13 @@ class Arena:
             raise ArenaRefused(
                 f"{self.path} has epoch {header.epoch.hex()}, not {self.epoch.hex()}"
             )
+        if (header.file_bytes, header.extent_bytes) != (self.file_bytes, self._extent_bytes):
+            raise ArenaRefused(
+                f"{self.path} has extents of {header.extent_bytes} bytes in {header.file_bytes}; "
+                f"the agent announced {self._extent_bytes} in {self.file_bytes}"
+            )
+        begin = header.turns_offset
+        return memoryview(self._map)[begin : begin + header.turns_bytes].cast("I")
 
     @property
     def alive(self) -> bool:
@@ -115,6 +130,14 @@ class Arena:
     def extent_range(self, extent: int) -> tuple[int, int]:
         """Where an extent begins in the file, and its bytes."""
         return self._data_offset + extent * self._extent_bytes, self._extent_bytes
+
+    def turns(self) -> bytes:
+        """The turns of all extents, to compare with an earlier look."""
+        return self._turns.tobytes()
+
+    def turn_of(self, extent: int) -> int:
+        """How often the extent was touched or given back; see onggi_core.arena_header."""
+        return int(self._turns[extent])
 
     def copy_out(self, pieces: Iterable[Piece]) -> bool:
         """Copy arena bytes to memory. False: the agent took the arena back, and what was copied
@@ -184,21 +207,27 @@ class Arena:
         first = (offset - self._data_offset) // self._step_bytes
         last = (offset - self._data_offset + length_bytes - 1) // self._step_bytes
         for step in range(first, last + 1):
-            if step not in self._populated:
-                self._populate(step)
+            turn = self._turns[step // self._steps_per_extent]
+            if self._populated.get(step) != turn:
+                self._populate(step, turn)
 
     def populate_next(self) -> bool:
         """Fill the page table under one more stretch that the agent has touched. False: nothing
         is left to do for now. For a thread with time on its hands: a first load then finds the
         page table filled, which saves it 0.2 to 0.4 ms a MiB."""
-        ready = int.from_bytes(self._map[_READY], "little") * self._extent_bytes
-        steps = min(ready, self.file_bytes - self._data_offset) // self._step_bytes
-        while self._next_step < steps and self._next_step in self._populated:
-            self._next_step += 1
-        if not self._can_populate or self._next_step >= steps:
+        if not self._can_populate:
             return False
-        self._populate(self._next_step)
-        return True
+        if (turns := self.turns()) != self._seen_turns:
+            self._seen_turns, self._next_extent = turns, 0
+        while self._next_extent < len(self._turns):
+            turn = int(self._turns[self._next_extent])
+            begin = self._next_extent * self._steps_per_extent
+            for step in range(begin, begin + self._steps_per_extent) if has_memory(turn) else ():
+                if self._populated.get(step) != turn:
+                    self._populate(step, turn)
+                    return True
+            self._next_extent += 1
+        return False
 
     def _ready(self, pieces: Iterable[Piece]) -> list[Piece]:
         joined = merged(pieces)
@@ -206,9 +235,9 @@ class Arena:
             self.prepare(offset, length)
         return joined
 
-    def _populate(self, step: int) -> None:
-        self._populated.add(step)
-        if not self._can_populate:
+    def _populate(self, step: int, turn: int) -> None:
+        self._populated[step] = turn
+        if not self._can_populate or not has_memory(turn):
             return
         begin = self._data_offset + step * self._step_bytes
         begin -= begin % mmap.PAGESIZE

@@ -6,11 +6,14 @@ about the driver. Treat it as unproven until a machine with a GPU has run tests 
 
 Why extents are registered one by one, when first used: registering makes every page resident, and
 the agent offers an extent only after it has touched all of it. Registering the whole file at once
-would make the engine pay for memory that the agent has not touched yet.
+would make the engine pay for memory that the agent has not touched yet. A registration holds on to
+the memory it found, so it is undone when the extent's turn changes: the agent gave that memory
+back, and what comes there later is other memory, which DMA by the old one would never reach.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, Protocol
 
@@ -49,7 +52,10 @@ class CudaCopier:
         self._in_stream = torch.cuda.Stream(device=self._device)
         self._arena: Arena | None = None
         self._host: Any = None
-        self._registered: dict[int, int] = {}
+        self._registered: dict[int, tuple[int, int]] = {}
+        """extent -> its turn when it was registered, and the address; 0 where that failed."""
+        self._seen_turns = b""
+        self._registering = threading.Lock()
 
     def mark(self) -> Any:
         """An event behind everything the engine's thread has launched. Call it on that thread."""
@@ -101,15 +107,28 @@ class CudaCopier:
             self._arena = arena
             self._host = self._torch.frombuffer(arena.whole(), dtype=self._torch.uint8)
         cudart = self._torch.cuda.cudart()
-        for extent in sorted({arena.extent_of(at) for at in offsets} - self._registered.keys()):
-            begin, length = arena.extent_range(extent)
-            code = int(cudart.cudaHostRegister(arena.address + begin, length, 0))
-            if code not in (_CUDA_SUCCESS, _ALREADY_REGISTERED):
-                # Copies still work without it, through the driver's own pinned buffer, slower.
-                self._registered[extent] = 0
-                continue
-            self._registered[extent] = arena.address + begin
+        with self._registering:
+            self._let_go_of_old(arena, cudart)
+            for extent in sorted({arena.extent_of(at) for at in offsets} - self._registered.keys()):
+                begin, length = arena.extent_range(extent)
+                turn = arena.turn_of(extent)
+                code = int(cudart.cudaHostRegister(arena.address + begin, length, 0))
+                # Where it fails copies still work, through the driver's own pinned buffer, slower.
+                registered = code in (_CUDA_SUCCESS, _ALREADY_REGISTERED)
+                self._registered[extent] = turn, arena.address + begin if registered else 0
         return self._host
+
+    def _let_go_of_old(self, arena: Arena, cudart: Any) -> None:
+        """Undo the registrations of extents that were given back. No copy uses them: the agent
+        gives back an extent only when nobody holds a page of it."""
+        if (turns := arena.turns()) == self._seen_turns:
+            return
+        self._seen_turns = turns
+        for extent, (turn, address) in tuple(self._registered.items()):
+            if arena.turn_of(extent) != turn:
+                del self._registered[extent]
+                if address:
+                    cudart.cudaHostUnregister(address)
 
     def forget_arena(self) -> None:
         """Undo the registrations of an arena that is gone, once no copy uses it."""
@@ -118,10 +137,11 @@ class CudaCopier:
         self._in_stream.synchronize()
         self._out_stream.synchronize()
         cudart = self._torch.cuda.cudart()
-        for address in self._registered.values():
+        for _, address in self._registered.values():
             if address:
                 cudart.cudaHostUnregister(address)
         self._registered = {}
+        self._seen_turns = b""
         self._host = None
         self._arena = None
 

@@ -127,3 +127,11 @@ def format_size(size_bytes: int) -> str:
             whole, tenth = divmod(size_bytes * 10 // scale, 10)
             return f"{whole}.{tenth}{suffix}" if tenth and whole < 100 else f"{whole}{suffix}"
     return str(size_bytes)
+
+
+def spell_bytes(size_bytes: int) -> str:
+    """A size in a sentence: exact, and rounded to read where that says more (`1073741824 bytes
+    (1GiB)`)."""
+    if size_bytes < 1024:
+        return f"{size_bytes} bytes"
+    return f"{size_bytes} bytes ({format_size(size_bytes)}B)"

@@ -23,6 +23,7 @@ from onggi_core.engine.events import ModeSet, Stopping
 from onggi_core.heartbeat import Directive
 from onggi_core.wire import replies
 from onggi_sidecar.assembly import (
+    budget_at_start,
     in_daemon_thread,
     make_disk_tier,
     make_engine,
@@ -128,7 +129,8 @@ class Agent:
         mailbox = Mailbox(asyncio.get_running_loop())
         arena = open_arena(config)
         stack.callback(arena.retire)
-        toucher = start_touching(arena, mailbox)
+        extents = budget_at_start(config, arena, None).extents
+        toucher = start_touching(arena, mailbox, extents)
         stack.callback(toucher.stop)
         gc.disable()  # a million adopted blocks are no cycles, and looking for them costs seconds
         opened = await in_daemon_thread(lambda: open_disk(config), "onggi-recover")
@@ -140,10 +142,15 @@ class Agent:
             self._disk = make_disk_tier(opened, arena, mailbox, config)
         self._engine = make_engine(config, arena, opened)
         shell = Shell(
-            self._engine, disk=self._disk, loop=asyncio.get_running_loop(), clock=time.monotonic
+            self._engine,
+            disk=self._disk,
+            toucher=toucher,
+            loop=asyncio.get_running_loop(),
+            clock=time.monotonic,
         )
         for adopted in opened.found.adopted if opened is not None else ():
             shell.step(adopted)
+        shell.step(budget_at_start(config, arena, opened))
         mailbox.open(shell.step)
         self._server = Server(shell, self._tally)
         stack.push_async_callback(self._take_down, shell, self._server)

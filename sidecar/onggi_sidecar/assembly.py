@@ -11,13 +11,15 @@ from typing import TypeVar
 
 from onggi_core.arena_header import EPOCH_BYTES
 from onggi_core.engine.engine import Engine
-from onggi_core.engine.events import ExtentTouched
+from onggi_core.engine.events import BudgetSet, ExtentRefused, ExtentTouched
 from onggi_core.engine.state import Facts
+from onggi_core.quantity import spell_bytes
 from onggi_core.wire import replies
 from onggi_sidecar.arena.file import ARENA_NAME, ArenaFile, create_arena
-from onggi_sidecar.arena.toucher import TouchEnded, Toucher
+from onggi_sidecar.arena.toucher import Settled, Toucher
 from onggi_sidecar.cgroup import OVERHEAD_BYTES, memory_limit_bytes
 from onggi_sidecar.config import AgentConfig
+from onggi_sidecar.disk.budget import segments_within
 from onggi_sidecar.disk.folder import ClaimedFolder, Holder, claim_folder
 from onggi_sidecar.disk.recovery import RecoveredTier, recover, system_dice
 from onggi_sidecar.disk.tier import DiskTier
@@ -38,57 +40,86 @@ class OpenedDisk:
 
 
 def open_arena(config: AgentConfig) -> ArenaFile:
-    """Make this life's arena. Raises StartRefused when nothing of it fits, or when it asks for more
-    than the machine has: touching it would take all memory there is."""
+    """Make this life's arena, as large as its budget may become and as the container's limit
+    allows. Raises StartRefused when not one extent of it fits, or when it asks for more than the
+    machine has: touching it would take all memory there is."""
+    asked_bytes = config.arena_bytes_max
     machine_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    if config.memory > machine_bytes:
+    if asked_bytes > machine_bytes:
         raise StartRefused(
-            f"memory is {config.memory} bytes, but this machine has {machine_bytes}; ask for less"
+            f"memory is {spell_bytes(asked_bytes)}, but this machine has "
+            f"{spell_bytes(machine_bytes)}; ask for less"
+        )
+    limit_bytes = memory_limit_bytes()
+    allowed_bytes = asked_bytes if limit_bytes is None else limit_bytes - OVERHEAD_BYTES
+    if allowed_bytes < config.extent:
+        raise StartRefused(
+            f"the container may use {spell_bytes(limit_bytes or 0)}; an arena of one extent of "
+            f"{spell_bytes(config.extent)} and {spell_bytes(OVERHEAD_BYTES)} for the agent itself "
+            "do not fit into that; raise the limit, or lower extent"
         )
     arena = create_arena(
         config.socket.parent,
-        size_bytes=config.memory,
+        size_bytes=min(asked_bytes, allowed_bytes),
         extent_bytes=config.extent,
         epoch=os.urandom(EPOCH_BYTES),
     )
     given_bytes = arena.header.extent_count * config.extent
-    whole_bytes = config.memory - config.memory % config.extent
-    if given_bytes < config.memory:
+    if config.memory_said:
+        event("memory_share", config.memory_said, memory_bytes=config.memory)
+    if given_bytes < (asked_bytes - asked_bytes % config.extent):
         cause = (
             f"the volume of {arena.path} has no room for more"
-            if given_bytes < whole_bytes
-            else f"it is given in extents of {config.extent}"
+            if asked_bytes <= allowed_bytes
+            else f"the container may use {spell_bytes(limit_bytes or 0)}, and the agent needs "
+            f"{spell_bytes(OVERHEAD_BYTES)} of that itself"
         )
-        warn(
-            "arena_cut_down",
-            f"{config.memory} bytes of memory were asked for; serving with {given_bytes}, since "
-            f"{cause}",
-            asked_bytes=config.memory,
-            given_bytes=given_bytes,
-        )
-    limit_bytes = memory_limit_bytes()
-    if limit_bytes is not None and limit_bytes < given_bytes + OVERHEAD_BYTES:
-        warn(
-            "memory_limit_low",
-            f"the container may use {limit_bytes} bytes, but an arena of {given_bytes} and "
-            f"{OVERHEAD_BYTES} for the agent itself are needed; raise the limit or lower memory",
-            limit_bytes=limit_bytes,
-            needed_bytes=given_bytes + OVERHEAD_BYTES,
-        )
+    elif given_bytes < asked_bytes and not config.memory_said:
+        cause = f"it is given in extents of {spell_bytes(config.extent)}"
+    else:
+        return arena
+    warn(
+        "arena_cut_down",
+        f"{spell_bytes(asked_bytes)} of memory were asked for; serving with "
+        f"{spell_bytes(given_bytes)}, since {cause}",
+        asked_bytes=asked_bytes,
+        given_bytes=given_bytes,
+    )
     return arena
 
 
-def start_touching(arena: ArenaFile, mailbox: Mailbox) -> Toucher:
+def budget_at_start(
+    config: AgentConfig, arena: ArenaFile, opened: "OpenedDisk | None"
+) -> BudgetSet:
+    """What the tiers may hold until somebody says otherwise."""
+    extents = min(config.memory // config.extent, arena.header.extent_count)
+    return BudgetSet(extents, segments_for(config.disk, config, opened))
+
+
+def segments_for(disk_bytes: int, config: AgentConfig, opened: "OpenedDisk | None") -> int:
+    """How many segments a live disk budget of that size holds."""
+    if opened is None:
+        return 0
+    plan = opened.found.plan
+    return segments_within(disk_bytes, cut_for_bytes=config.disk_bytes_max, plan=plan)
+
+
+def start_touching(arena: ArenaFile, mailbox: Mailbox, extents: int) -> Toucher:
     """Touch the arena in the background; each extent is offered as it becomes resident."""
 
-    def ended(end: TouchEnded) -> None:
+    def settled(end: Settled) -> None:
         if end.problem:
             error("arena_volume_full", end.problem, ready_bytes=end.ready_bytes)
-        elif end.ready_bytes == end.asked_bytes:
+        else:
             event("arena_ready", "every page of the arena is touched", ready_bytes=end.ready_bytes)
 
-    toucher = Toucher(arena, offer=lambda extent: mailbox.post(ExtentTouched(extent)), ended=ended)
-    toucher.start()
+    toucher = Toucher(
+        arena,
+        touched=lambda extent: mailbox.post(ExtentTouched(extent)),
+        refused=lambda extent: mailbox.post(ExtentRefused(extent)),
+        settled=settled,
+    )
+    toucher.start(extents)
     return toucher
 
 
@@ -106,7 +137,7 @@ def open_disk(config: AgentConfig) -> OpenedDisk | None:
         return None
     begun_s = time.monotonic()
     try:
-        found = recover(folder.path, budget_bytes=config.disk, dice=system_dice)
+        found = recover(folder.path, budget_bytes=config.disk_bytes_max, dice=system_dice)
     except OSError as fault:
         folder.release()
         error(

@@ -5,18 +5,29 @@ something else: every wrong field is named with its value and what would be righ
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    ValidationError,
+    model_validator,
+)
 
+from onggi_core.arena_header import EXTENTS_MAX
 from onggi_core.heartbeat import Mode
-from onggi_core.quantity import QuantityError, parse_size
-from onggi_sidecar.disk.budget import DISK_BYTES_MIN
+from onggi_core.quantity import QuantityError, parse_size, spell_bytes
+from onggi_sidecar.cgroup import memory_limit_bytes
+from onggi_sidecar.disk.budget import DISK_BYTES_MIN, GROWTH_MAX
 from onggi_sidecar.disk.folder import Claim
+from onggi_sidecar.share import resolve_shares
 
 ENV_PREFIX: Final = "ONGGI_AGENT_"
 CONFIG_ENV: Final = "ONGGI_CONFIG"
@@ -29,6 +40,7 @@ DISK_BYTES_MAX: Final = 64 * 1024 * 1024 * MIB
 SOCKET_PATH_BYTES_MAX: Final = 107
 """sun_path of a unix socket, its closing zero taken off."""
 CONFIG_FILE_BYTES_MAX: Final = 1024 * 1024
+MEMORY_DEFAULT_BYTES: Final = 1024 * MIB
 
 
 class ConfigRefused(Exception):
@@ -63,11 +75,20 @@ class AgentConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    memory: Size = Field(1024 * MIB, description="a size such as 1GiB: the arena")
+    memory: Size = Field(
+        MEMORY_DEFAULT_BYTES,
+        description="a size such as 1GiB, or 1% to 99% of the container's memory limit: the arena",
+    )
+    memory_max: Size = Field(
+        0, description="0 for the same as memory, or what it may grow to while the agent runs"
+    )
     extent: Size = Field(
         64 * MIB, description="a power of two of at least 1MiB: the step in which memory is touched"
     )
     disk: Size = Field(0, description="0 for no disk tier, or a size of at least 16MiB")
+    disk_max: Size = Field(
+        0, description="0 for the same as disk, or what it may grow to while the agent runs"
+    )
     disk_path: Path | None = Field(None, description="a folder for the disk tier")
     disk_claim: Claim = Field(Claim.EXCLUSIVE, description="exclusive or shared")
     socket: Path = Field(
@@ -89,6 +110,23 @@ class AgentConfig(BaseModel):
     io_deadline_s: float = Field(2.0, gt=0, le=600, description="seconds, up to 600")
     log_level: LogLevel = Field(LogLevel.INFO, description="debug, info, warning or error")
 
+    _memory_said: str = PrivateAttr("")
+    """How memory came about, where it was asked for as a share."""
+
+    @property
+    def arena_bytes_max(self) -> int:
+        """What the arena's file is made for."""
+        return max(self.memory, self.memory_max)
+
+    @property
+    def disk_bytes_max(self) -> int:
+        """What the disk tier is cut for."""
+        return max(self.disk, self.disk_max)
+
+    @property
+    def memory_said(self) -> str:
+        return self._memory_said
+
     @model_validator(mode="after")
     def _fields_fit_together(self) -> "AgentConfig":
         for wrong, field, right in (
@@ -101,10 +139,25 @@ class AgentConfig(BaseModel):
             (
                 self.memory < self.extent,
                 "memory",
-                f"write at least one extent ({self.extent} bytes)",
+                f"write at least one extent, {spell_bytes(self.extent)}",
+            ),
+            (
+                0 < self.memory_max < self.memory,
+                "memory_max",
+                f"write 0, or at least memory, {spell_bytes(self.memory)}",
+            ),
+            (
+                self.extent > 0 and self.arena_bytes_max // self.extent > EXTENTS_MAX,
+                "extent",
+                f"write a larger one, so that memory has at most {EXTENTS_MAX} of them",
             ),
             (0 < self.disk < DISK_BYTES_MIN, "disk", "write 0 for none, or at least 16MiB"),
-            (self.disk > DISK_BYTES_MAX, "disk", "write at most 64TiB"),
+            (self.disk_bytes_max > DISK_BYTES_MAX, "disk", "write at most 64TiB"),
+            (
+                self.disk_max != 0 and not self.disk <= self.disk_max <= GROWTH_MAX * self.disk,
+                "disk_max",
+                f"write 0, or disk, {spell_bytes(self.disk)}, up to {GROWTH_MAX} times that",
+            ),
             (
                 self.disk > 0 and self.disk_path is None,
                 "disk_path",
@@ -141,9 +194,14 @@ class FieldsDisagree(ValueError):
         self.right = right
 
 
-def load_config(flags: Mapping[str, Any], environment: Mapping[str, str]) -> AgentConfig:
+def load_config(
+    flags: Mapping[str, Any],
+    environment: Mapping[str, str],
+    limit_bytes: Callable[[], int | None] = memory_limit_bytes,
+) -> AgentConfig:
     """Read file, environment and flags. flags: only those given, by field name, with `config`
-    for the file. Raises ConfigRefused with a line for every wrong field."""
+    for the file. limit_bytes: the container's memory limit, asked where a share of it is wanted.
+    Raises ConfigRefused with a line for every wrong field."""
     given = dict(flags)
     file = given.pop("config", None) or environment.get(CONFIG_ENV)
     values: dict[str, Any] = _read_file(Path(file)) if file else {}
@@ -154,10 +212,13 @@ def load_config(flags: Mapping[str, Any], environment: Mapping[str, str]) -> Age
             values[field], source[field] = environment[name], f"in {name}"
     for field, value in given.items():
         values[field], source[field] = value, f"in --{field.replace('_', '-')}"
+    resolved = resolve_shares(values, limit_bytes, MEMORY_DEFAULT_BYTES)
     try:
-        return AgentConfig(**values)
+        config = AgentConfig(**resolved.values)
     except ValidationError as refused:
         raise ConfigRefused(_lines(refused, values, source)) from refused
+    config._memory_said = resolved.said  # noqa: SLF001  a field would be a setting
+    return config
 
 
 def _read_file(path: Path) -> dict[str, Any]:

@@ -9,12 +9,23 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from onggi_core.engine.actions import Action, Answer, ForgetPage, ReadRun, Refuse, WriteRun
+from onggi_core.engine.actions import (
+    Action,
+    Answer,
+    ForgetPage,
+    ReadRun,
+    Refuse,
+    ReleaseExtent,
+    ReleaseSegment,
+    TouchExtent,
+    WriteRun,
+)
 from onggi_core.engine.engine import Engine
 from onggi_core.engine.events import Asked, Event, Tick
 from onggi_core.engine.loads import WAIT_MAX_S
 from onggi_core.wire.frame import FATAL, frame, refusal
 from onggi_core.wire.requests import LoadPrepare
+from onggi_sidecar.arena.toucher import Toucher
 from onggi_sidecar.disk.tier import DiskTier
 
 TICK_S: Final = 0.25
@@ -42,12 +53,14 @@ class Shell:
         engine: Engine,
         *,
         disk: DiskTier | None,
+        toucher: Toucher,
         loop: asyncio.AbstractEventLoop,
         clock: Callable[[], float],
     ) -> None:
         self.engine = engine
         self.peers: dict[int, Peer] = {}
         self._disk = disk
+        self._toucher = toucher
         self._loop = loop
         self._clock = clock
         self._ticking: asyncio.TimerHandle | None = None
@@ -82,6 +95,12 @@ class Shell:
                     self._tier.write(action)
                 case ForgetPage():
                     self._tier.forget(action)
+                case TouchExtent(number):
+                    self._toucher.touch(number)
+                case ReleaseExtent(number):
+                    self._toucher.release(number)
+                case ReleaseSegment(number):
+                    self._tier.remove_segment(number)
 
     @property
     def _tier(self) -> DiskTier:

@@ -286,8 +286,8 @@ def test_a_wrong_configuration_stops_the_start_with_a_line_a_field() -> None:
 def test_more_memory_than_the_machine_has_is_refused(start: StartAgent) -> None:
     """It was cut down to what the volume had room for: all memory of the machine, and it was
     touched."""
-    agent = start("--memory", "1PiB")
+    agent = start("--memory", "1TiB")
     assert agent.wait() == 1
     message = agent.said("start_refused")[0]["message"]
-    assert "memory is 1125899906842624 bytes, but this machine has" in message
+    assert "memory is 1099511627776 bytes (1TiB), but this machine has" in message
     assert not (agent.folder / "arena").exists()

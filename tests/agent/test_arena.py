@@ -2,7 +2,7 @@
 
 import mmap
 import os
-import threading
+import queue
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,40 +16,58 @@ from onggi_core.arena_header import (
     parse_header,
 )
 from onggi_sidecar.arena.file import ArenaFile, create_arena
-from onggi_sidecar.arena.toucher import TouchEnded, Toucher
+from onggi_sidecar.arena.toucher import Settled, Toucher
 from onggi_sidecar.errors import StartRefused
 
 MIB = 1024 * 1024
 EPOCH = bytes(range(16))
+FRONT = 2 * mmap.PAGESIZE
 
 
 def make(folder: Path, *, size_bytes: int = 8 * MIB, extent_bytes: int = 2 * MIB) -> ArenaFile:
     return create_arena(folder, size_bytes=size_bytes, extent_bytes=extent_bytes, epoch=EPOCH)
 
 
-def touch_all(arena: ArenaFile) -> tuple[list[int], TouchEnded]:
-    offered: list[int] = []
-    ends: list[TouchEnded] = []
-    done = threading.Event()
+def used_bytes(arena: ArenaFile) -> int:
+    return os.fstat(arena.fd).st_blocks * 512
 
-    def ended(end: TouchEnded) -> None:
-        ends.append(end)
-        done.set()
 
-    Toucher(arena, offer=offered.append, ended=ended).start()
-    assert done.wait(10)
-    return offered, ends[0]
+class Touching:
+    """A toucher and what it told."""
+
+    def __init__(self, arena: ArenaFile, extents: int) -> None:
+        self.told: queue.Queue[tuple[str, int] | Settled] = queue.Queue()
+        self.toucher = Toucher(
+            arena,
+            touched=lambda extent: self.told.put(("touched", extent)),
+            refused=lambda extent: self.told.put(("refused", extent)),
+            settled=self.told.put,
+        )
+        self.toucher.start(extents)
+
+    def until_settled(self) -> tuple[list[tuple[str, int]], Settled]:
+        told = []
+        while not isinstance(one := self.told.get(timeout=10), Settled):
+            told.append(one)
+        return told, one
+
+
+def touch_all(arena: ArenaFile) -> tuple[list[int], Settled]:
+    touching = Touching(arena, arena.header.extent_count)
+    told, end = touching.until_settled()
+    touching.toucher.stop()
+    return [extent for verb, extent in told if verb == "touched"], end
 
 
 def test_the_header_lies_where_the_format_page_says(memory_folder: Path) -> None:
     make(memory_folder)
     raw = (memory_folder / "arena").read_bytes()[:56]
     assert raw[:8] == b"ONGGIARN"
-    assert raw[8:16] == (1).to_bytes(4, "little") + (56).to_bytes(4, "little")
+    assert raw[8:16] == (2).to_bytes(4, "little") + (56).to_bytes(4, "little")
     assert raw[16:32] == EPOCH
     assert int.from_bytes(raw[32:40], "little") == 2 * MIB
     assert int.from_bytes(raw[40:44], "little") == 4
-    assert int.from_bytes(raw[44:48], "little") == 0
+    assert int.from_bytes(raw[44:48], "little") == 4096
     assert int.from_bytes(raw[48:56], "little") == 2 * MIB
 
 
@@ -68,9 +86,74 @@ def test_extents_are_offered_in_order_and_only_when_resident(memory_folder: Path
     arena = make(memory_folder)
     offered, end = touch_all(arena)
     assert offered == [0, 1, 2, 3]
-    assert end == TouchEnded(ready_count=4, ready_bytes=8 * MIB, asked_bytes=8 * MIB)
-    assert parse_header(os.pread(arena.fd, 56, 0)).ready_count == 4
-    assert os.fstat(arena.fd).st_blocks * 512 == 8 * MIB + mmap.PAGESIZE
+    assert end == Settled(ready_bytes=8 * MIB, asked_bytes=8 * MIB)
+    assert os.pread(arena.fd, 16, 4096) == (1).to_bytes(4, "little") * 4
+    assert used_bytes(arena) == 8 * MIB + FRONT
+
+
+def test_a_file_made_for_a_larger_budget_takes_memory_for_the_present_one(
+    memory_folder: Path,
+) -> None:
+    arena = make(memory_folder)
+    touching = Touching(arena, 2)
+    assert touching.until_settled()[0] == [("touched", 0), ("touched", 1)]
+    assert used_bytes(arena) == 4 * MIB + FRONT
+    touching.toucher.touch(3)
+    assert touching.until_settled() == ([("touched", 3)], Settled(6 * MIB, 6 * MIB))
+    assert used_bytes(arena) == 6 * MIB + FRONT
+    assert list(arena.turns) == [1, 1, 0, 1]
+    touching.toucher.stop()
+
+
+def test_memory_given_back_is_the_nodes_and_can_be_taken_again(memory_folder: Path) -> None:
+    """A client's mapping of it stays valid: it shows zeros, and no signal comes."""
+    arena = make(memory_folder)
+    touching = Touching(arena, 4)
+    touching.until_settled()
+    with (memory_folder / "arena").open("r+b") as client:
+        mapped = mmap.mmap(client.fileno(), 0)
+    at = arena.extent_offset_bytes(1)
+    mapped[at : at + 4] = b"seen"
+    touching.toucher.release(1)
+    touching.toucher.touch(1)
+    assert touching.until_settled()[0] == [("touched", 1)]
+    assert list(arena.turns) == [1, 3, 1, 1]
+    assert mapped[at : at + 4] == bytes(4)
+    touching.toucher.release(1)
+    touching.toucher.release(2)
+    touching.toucher.touch(2)
+    assert touching.until_settled() == ([("touched", 2)], Settled(6 * MIB, 6 * MIB))
+    assert used_bytes(arena) == 6 * MIB + FRONT
+    assert list(arena.turns) == [1, 4, 3, 1]
+    touching.toucher.stop()
+
+
+def test_an_extent_asked_for_twice_is_told_once(memory_folder: Path) -> None:
+    arena = make(memory_folder)
+    touching = Touching(arena, 4)
+    for extent in range(4):
+        touching.toucher.touch(extent)
+    told, _ = touching.until_settled()
+    assert told == [("touched", extent) for extent in range(4)]
+    touching.toucher.touch(2)
+    touching.toucher.stop()
+    assert touching.told.empty()
+
+
+def test_what_a_late_reader_took_of_a_hole_is_swept_up(memory_folder: Path) -> None:
+    """A client that looked at the turn a moment before it changed fills its page table anew, and
+    shared memory makes pages for that."""
+    arena = make(memory_folder)
+    touch_all(arena)
+    arena.release_extent(2)
+    arena.sweep()
+    assert list(arena.turns) == [1, 1, 2, 1]
+    at = arena.extent_offset_bytes(2)
+    assert arena.map[at] == 0
+    assert used_bytes(arena) > 6 * MIB + FRONT
+    arena.sweep()
+    assert used_bytes(arena) == 6 * MIB + FRONT
+    assert list(arena.turns) == [1, 1, 2, 1]
 
 
 def test_a_size_that_is_not_whole_extents_is_cut_down(memory_folder: Path) -> None:
@@ -117,14 +200,10 @@ def test_retiring_leaves_nothing(memory_folder: Path) -> None:
 
 def test_stopping_ends_the_touching_after_the_present_step(memory_folder: Path) -> None:
     arena = make(memory_folder, size_bytes=1024 * MIB, extent_bytes=64 * MIB)
-    ends: list[TouchEnded] = []
-    toucher = Toucher(arena, offer=lambda _: toucher_stop.set(), ended=ends.append)
-    toucher_stop = threading.Event()
-    toucher.start()
-    assert toucher_stop.wait(10)
-    toucher.stop()
-    assert len(ends) == 1
-    assert ends[0].ready_count < 16
+    touching = Touching(arena, 16)
+    assert touching.told.get(timeout=10) == ("touched", 0)
+    touching.toucher.stop()
+    assert arena.ready_bytes < 1024 * MIB
 
 
 def test_a_volume_too_small_is_a_sentence_and_not_a_signal(
@@ -132,19 +211,27 @@ def test_a_volume_too_small_is_a_sentence_and_not_a_signal(
 ) -> None:
     """kserve#6086: a preset volume was too small and the process died of a signal."""
     folder = small_volume("9M")
-    with pytest.raises(StartRefused, match=r"extent of 16777216 bytes .* room for 9437184 bytes"):
+    with pytest.raises(
+        StartRefused, match=r"extent of 16777216 bytes \(16MiB\) .* room for 9437184 bytes \(9MiB\)"
+    ):
         make(folder, size_bytes=32 * MIB, extent_bytes=16 * MIB)
     arena = make(folder, size_bytes=32 * MIB, extent_bytes=2 * MIB)
     try:
         assert arena.header.extent_count == 4
         (folder / "filler").write_bytes(b"x" * 5 * MIB)
-        offered, end = touch_all(arena)
-        assert offered == [0]
+        touching = Touching(arena, 4)
+        told, end = touching.until_settled()
+        assert told == [("touched", 0), ("refused", 1), ("refused", 2), ("refused", 3)]
         assert end.ready_bytes == 2 * MIB
-        assert "after 2097152 of 8388608 bytes" in end.problem
-        assert os.fstat(arena.fd).st_blocks * 512 <= 2 * MIB + mmap.PAGESIZE
+        assert "after 2097152 bytes (2MiB) of 8388608 bytes (8MiB)" in end.problem
+        assert used_bytes(arena) <= 2 * MIB + FRONT
+        (folder / "filler").unlink()
+        touching.toucher.touch(1)
+        assert touching.until_settled() == ([("touched", 1)], Settled(4 * MIB, 4 * MIB))
+        touching.toucher.stop()
     finally:
         os.close(arena.fd)
+        arena.turns.release()
         arena.map.close()
 
 
@@ -153,7 +240,8 @@ def test_a_volume_too_small_is_a_sentence_and_not_a_signal(
     [
         (b"", "has 0 bytes"),
         (b"NOTONGGI" + bytes(48), "magic is b'NOTONGGI'"),
-        (b"ONGGIARN" + (2).to_bytes(4, "little") + bytes(44), "version is 2"),
+        (b"ONGGIARN" + (1).to_bytes(4, "little") + bytes(44), "version is 1"),
+        (ArenaHeader(EPOCH, MIB, 600_000).pack(), "turns of 600000 extents lie at 4096, outside"),
     ],
 )
 def test_a_foreign_header_is_refused_by_name(raw: bytes, sentence: str) -> None:
@@ -162,6 +250,6 @@ def test_a_foreign_header_is_refused_by_name(raw: bytes, sentence: str) -> None:
 
 
 def test_a_header_reads_back_as_it_was_written() -> None:
-    header = ArenaHeader(EPOCH, 64 * MIB, 16, 3)
+    header = ArenaHeader(EPOCH, 64 * MIB, 16)
     assert parse_header(header.pack()) == header
     assert header.file_bytes == DATA_OFFSET_BYTES + 1024 * MIB

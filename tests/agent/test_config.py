@@ -50,7 +50,11 @@ def test_an_empty_variable_counts_as_not_set() -> None:
     [
         ("memory", "1GB", "write Gi (powers of 1024) or G (powers of 1000)"),
         ("memory", "-1", "is negative; a size is zero or more"),
-        ("memory", "1MiB", "write at least one extent (67108864 bytes)"),
+        ("memory", "1MiB", "write at least one extent, 67108864 bytes (64MiB)"),
+        ("memory", "0%", "write a size such as 1GiB, or 1% to 99% of the container's memory limit"),
+        ("memory", "100%", "or 1% to 99%"),
+        ("memory_max", "512MiB", "write 0, or at least memory, 1073741824 bytes (1GiB)"),
+        ("disk_max", "1GiB", "write 0, or disk, 0 bytes, up to 8 times that"),
         ("extent", "3MiB", "write a power of two of at least 1MiB"),
         ("extent", "4KiB", "write a power of two of at least 1MiB"),
         ("disk", "1MiB", "write 0 for none, or at least 16MiB"),
@@ -69,6 +73,37 @@ def test_a_wrong_field_is_named_with_its_value_and_what_is_right(
     (line,) = lines({field: value})
     assert line.startswith(f"{field}: {value!r} (in --{field.replace('_', '-')}) is wrong; ")
     assert right in line
+
+
+def test_more_extents_than_the_arenas_header_has_room_for_are_refused() -> None:
+    (line,) = lines({"memory": "1TiB", "extent": "1MiB"})
+    assert "write a larger one, so that memory has at most 523264 of them" in line
+
+
+@pytest.mark.parametrize(
+    ("given", "limit", "memory", "said"),
+    [
+        ("60%", 4 * GIB, 2576980377, "memory is 60% of the container's memory limit of 4294967296"),
+        (" 5 % ", 4 * GIB, 214748364, "memory is 5% of"),
+        ("60%", None, GIB, "but there is none; taking the default of 1073741824 bytes (1GiB)"),
+        ("2GiB", 4 * GIB, 2 * GIB, ""),
+    ],
+)
+def test_memory_may_be_a_share_of_the_containers_limit(
+    given: str, limit: int | None, memory: int, said: str
+) -> None:
+    """Sized by the node inside a limited container: Comfy-Org/ComfyUI#14938."""
+    config = load_config({"memory": given}, {}, lambda: limit)
+    assert config.memory == memory
+    assert said in config.memory_said
+
+
+def test_what_an_agent_may_grow_to_is_at_least_what_it_begins_with() -> None:
+    config = load_config({"memory": "1GiB", "disk": "1GiB", "disk_path": "/d"}, {})
+    assert (config.arena_bytes_max, config.disk_bytes_max) == (GIB, GIB)
+    grown = {"memory_max": "50%", "disk_max": "8GiB", "disk": "1GiB", "disk_path": "/d"}
+    config = load_config(grown, {}, lambda: 8 * GIB)
+    assert (config.arena_bytes_max, config.disk_bytes_max) == (4 * GIB, 8 * GIB)
 
 
 def test_every_wrong_field_has_its_line() -> None:

@@ -66,12 +66,14 @@ class FakeAgent:
     def start(self) -> FakeAgent:
         self.epoch = os.urandom(16)
         path = self._folder / "arena"
-        header = ArenaHeader(self.epoch, self._extent_bytes, self._extents, self._extents)
+        header = ArenaHeader(self.epoch, self._extent_bytes, self._extents)
         path.unlink(missing_ok=True)
         with path.open("xb") as file:
             file.truncate(header.file_bytes)
             file.seek(0)
             file.write(header.pack())
+            file.seek(header.turns_offset)
+            file.write((1).to_bytes(4, "little") * self._extents)
         self._fd = os.open(path, os.O_RDWR)
         self.map = mmap.mmap(self._fd, header.file_bytes)
         facts = Facts(

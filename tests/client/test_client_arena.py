@@ -9,7 +9,7 @@ import pytest
 
 from onggi import arena as client_side
 from onggi.arena import Arena, ArenaRefused
-from onggi_core.arena_header import DATA_OFFSET_BYTES, READY_COUNT_OFFSET, ArenaHeader
+from onggi_core.arena_header import DATA_OFFSET_BYTES, TURNS_OFFSET, ArenaHeader
 
 EPOCH = b"e" * 16
 MIB = 1 << 20
@@ -17,7 +17,7 @@ MIB = 1 << 20
 
 def make(folder: Path, **changes: object) -> Path:
     path = folder / "arena"
-    header = ArenaHeader(EPOCH, MIB, 4, 4)
+    header = ArenaHeader(EPOCH, MIB, 4)
     raw = bytearray(header.pack())
     for name, value in changes.items():
         at = {"magic": 0, "version": 8, "epoch": 16}[name]
@@ -26,7 +26,14 @@ def make(folder: Path, **changes: object) -> Path:
     with path.open("wb") as file:
         file.truncate(header.file_bytes)
         file.write(raw)
+    set_turns(path, 1, 1, 1, 1)
     return path
+
+
+def set_turns(path: Path, *turns: int) -> None:
+    with path.open("r+b") as file:
+        file.seek(TURNS_OFFSET)
+        file.write(b"".join(turn.to_bytes(4, "little") for turn in turns))
 
 
 def attach(path: Path, file_bytes: int = DATA_OFFSET_BYTES + 4 * MIB) -> Arena:
@@ -43,7 +50,7 @@ def attach(path: Path, file_bytes: int = DATA_OFFSET_BYTES + 4 * MIB) -> Arena:
     ("changes", "said"),
     [
         ({"magic": b"ONGGIXXX"}, "magic is b.ONGGIXXX"),
-        ({"version": b"\x02\0\0\0"}, "version is 2 with 56 header bytes, should be 1"),
+        ({"version": b"\x01\0\0\0"}, "version is 1 with 56 header bytes, should be 2"),
         ({"epoch": bytes(16)}, "has epoch 0000"),
     ],
 )
@@ -98,7 +105,7 @@ def test_only_used_stretches_are_populated(tmp_path: Path) -> None:
     arena = attach(make(tmp_path))
     arena.prepare(DATA_OFFSET_BYTES + 2 * MIB, 4096)
     arena.prepare(DATA_OFFSET_BYTES + 3 * MIB - 1, 2)
-    assert arena._populated == {2, 3}
+    assert arena._populated.keys() == {2, 3}
 
 
 def test_an_idle_thread_populates_what_is_touched_and_no_more(tmp_path: Path) -> None:
@@ -106,19 +113,33 @@ def test_an_idle_thread_populates_what_is_touched_and_no_more(tmp_path: Path) ->
     arena = attach(path)
     arena.prepare(DATA_OFFSET_BYTES + MIB, 1)
     assert [arena.populate_next() for _ in range(4)] == [True, True, True, False]
-    assert arena._populated == {0, 1, 2, 3}
+    assert arena._populated.keys() == {0, 1, 2, 3}
 
 
-def test_untouched_extents_are_left_to_the_agent(tmp_path: Path) -> None:
-    """Touching them here would charge their memory to the engine."""
+def test_extents_without_memory_are_left_to_the_agent(tmp_path: Path) -> None:
+    """Touching them here would take memory, and charge it to the engine."""
     path = make(tmp_path)
-    with path.open("r+b") as file:
-        file.seek(READY_COUNT_OFFSET)
-        file.write((1).to_bytes(4, "little"))
+    set_turns(path, 1, 0, 0, 2)
     arena = attach(path)
     assert [arena.populate_next() for _ in range(2)] == [True, False]
-    with path.open("r+b") as file:
-        file.seek(READY_COUNT_OFFSET)
-        file.write((2).to_bytes(4, "little"))
+    set_turns(path, 1, 0, 1, 2)
     assert [arena.populate_next() for _ in range(2)] == [True, False]
-    assert arena._populated == {0, 1}
+    assert arena._populated.keys() == {0, 2}
+
+
+def test_an_extent_that_came_back_is_populated_anew(tmp_path: Path) -> None:
+    """Its page table went with its memory."""
+    path = make(tmp_path)
+    arena = attach(path)
+    while arena.populate_next():
+        pass
+    set_turns(path, 1, 2, 1, 1)
+    assert not arena.populate_next()
+    set_turns(path, 1, 3, 1, 1)
+    assert [arena.populate_next() for _ in range(2)] == [True, False]
+    assert arena.turn_of(1) == 3
+
+
+def test_extents_of_another_size_than_announced_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ArenaRefused, match="has extents of 1048576 bytes in 6291456"):
+        attach(make(tmp_path), DATA_OFFSET_BYTES + 3 * MIB)

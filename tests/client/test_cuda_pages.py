@@ -25,6 +25,7 @@ class FakeArena:
     def __init__(self, log: list[Any]) -> None:
         self.bytes = bytearray(4 * EXTENT)
         self.log = log
+        self.turn = [1, 1, 1, 1]
 
     @property
     def alive(self) -> bool:
@@ -33,6 +34,12 @@ class FakeArena:
 
     def whole(self) -> memoryview:
         return memoryview(self.bytes)
+
+    def turns(self) -> bytes:
+        return bytes(self.turn)
+
+    def turn_of(self, extent: int) -> int:
+        return self.turn[extent]
 
     def extent_of(self, offset: int) -> int:
         return offset // EXTENT
@@ -191,6 +198,21 @@ def test_extents_are_registered_when_first_used_and_once(log: list[Any]) -> None
         copier.copy_in(arena, [(0, 0), (1, 2 * EXTENT)], copier.mark())
     registered = [entry for entry in log if entry.startswith("register")]
     assert registered == [f"register 0 {EXTENT} 0", f"register {2 * EXTENT} {EXTENT} 0"]
+
+
+def test_an_extent_that_was_given_back_is_registered_anew(log: list[Any]) -> None:
+    """The old registration would move bytes to and from memory that nobody else sees."""
+    copier, _, _ = make(log)
+    arena: Any = FakeArena(log)
+    copier.copy_in(arena, [(0, 0), (1, EXTENT)], copier.mark())
+    arena.turn[1] = 2
+    log.clear()
+    copier.copy_in(arena, [(0, 0)], copier.mark())
+    assert [e for e in log if "register" in e] == [f"unregister {EXTENT}"]
+    arena.turn[1] = 3
+    log.clear()
+    copier.copy_in(arena, [(0, 0), (1, EXTENT)], copier.mark())
+    assert [e for e in log if "register" in e] == [f"register {EXTENT} {EXTENT} 0"]
 
 
 def test_another_arena_undoes_the_registrations_of_the_last(log: list[Any]) -> None:

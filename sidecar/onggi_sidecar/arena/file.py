@@ -17,13 +17,17 @@ from typing import Final
 
 from onggi_core.arena_header import (
     EPOCH_OFFSET,
+    EXTENTS_MAX,
     HEADER_BYTES,
-    READY_COUNT_OFFSET,
     RETIRED_EPOCH,
+    TURN_BYTES,
+    TURNS_OFFSET,
     ArenaHeader,
     NotAnArena,
+    has_memory,
     parse_header,
 )
+from onggi_core.quantity import spell_bytes
 from onggi_sidecar.errors import StartRefused
 from onggi_sidecar.group import give_to_group
 
@@ -36,6 +40,9 @@ _PUNCH_HOLE_KEEP_SIZE: Final = 0x02 | 0x01
 _TOUCH_STEP_BYTES: Final = 1024 * 1024
 """Zeros written at once: large enough to cost one system call per 1 MiB, small enough that a
 stop request waits for well under a millisecond's worth of memory."""
+
+_BLOCK_BYTES: Final = 512
+"""What st_blocks counts in."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
@@ -53,13 +60,16 @@ def punch_hole(fd: int, offset_bytes: int, length_bytes: int) -> None:
 class ArenaFile:
     """The agent's own arena. `map` covers the whole file, so wire offsets index it directly.
 
-    The mapping is never closed while the process lives: I/O threads may still write into it.
+    The file is as long as the largest budget and sparse: only touched extents take memory. The
+    mapping is never closed while the process lives: I/O threads may still write into it.
+    turns: those of the header's table, u32 [extents], written by the toucher's thread alone.
     """
 
     path: Path
     fd: int
     header: ArenaHeader
     map: mmap.mmap
+    turns: memoryview
 
     def view(self, offset_bytes: int, length_bytes: int) -> memoryview:
         """Arena memory for direct I/O, [length] uint8, valid as long as the process."""
@@ -82,12 +92,33 @@ class ArenaFile:
     def touch_steps(self) -> int:
         return self.header.extent_bytes // _TOUCH_STEP_BYTES
 
-    def publish_ready(self, ready_count: int) -> None:
-        """Tell clients how many extents are touched; the engine learns it by event."""
-        os.pwrite(self.fd, ready_count.to_bytes(4, "little"), READY_COUNT_OFFSET)
+    @property
+    def ready_bytes(self) -> int:
+        """Of the extents that have memory."""
+        return sum(map(has_memory, self.turns)) * self.header.extent_bytes
+
+    def has_memory(self, extent: int) -> bool:
+        return has_memory(self.turns[extent])
+
+    def publish(self, extent: int) -> None:
+        """Tell clients that an extent is touched; the engine learns it by event."""
+        self.turns[extent] += 1
 
     def release_extent(self, extent: int) -> None:
+        """Give back what an extent has of memory. Clients are told first, so that none fills its
+        page table under a hole."""
+        if has_memory(self.turns[extent]):
+            self.turns[extent] += 1
         punch_hole(self.fd, self.extent_offset_bytes(extent), self.header.extent_bytes)
+
+    def sweep(self) -> None:
+        """Free what was touched of extents without memory: a reader that comes late makes pages of
+        zeros there."""
+        used_bytes = os.fstat(self.fd).st_blocks * _BLOCK_BYTES
+        if used_bytes > _front_bytes(self.header.extent_count) + self.ready_bytes:
+            for extent, turn in enumerate(self.turns):
+                if not has_memory(turn):
+                    self.release_extent(extent)
 
     def retire(self) -> None:
         """Invalidate, free, unlink: what a clean end leaves is nothing."""
@@ -99,31 +130,39 @@ def create_arena(folder: Path, *, size_bytes: int, extent_bytes: int, epoch: byt
     """Retire what an earlier agent left at the path and make this agent's file.
 
     size_bytes is cut down to whole extents and to what the volume can hold at all (of the 2 MiB in
-    front of the data only the header's page takes room); nothing is touched yet. Raises
+    front of the data only the pages of header and turns take room); nothing is touched yet. Raises
     StartRefused when not one extent fits, naming both sizes.
     """
     path = folder / ARENA_NAME
     retire_leftover(path)
     retire_leftover(path.with_suffix(_TEMPORARY_SUFFIX))
-    extents = min(size_bytes, volume_room_bytes(folder) - mmap.PAGESIZE) // extent_bytes
+    front_bytes = _front_bytes(min(size_bytes // extent_bytes, EXTENTS_MAX))
+    room_bytes = volume_room_bytes(folder)
+    extents = min(size_bytes, room_bytes - front_bytes) // extent_bytes
     if extents < 1:
         raise StartRefused(
-            f"the arena needs at least one extent of {extent_bytes} bytes plus "
-            f"{mmap.PAGESIZE} for its header, but {folder} has room for "
-            f"{volume_room_bytes(folder)} bytes ({size_bytes} were asked for as memory); "
+            f"the arena needs at least one extent of {spell_bytes(extent_bytes)} plus "
+            f"{spell_bytes(front_bytes)} for its header, but {folder} has room for "
+            f"{spell_bytes(room_bytes)} ({spell_bytes(size_bytes)} were asked for as memory); "
             "make the volume larger, or lower memory and extent"
         )
-    header = ArenaHeader(epoch, extent_bytes, extents, ready_count=0)
+    header = ArenaHeader(epoch, extent_bytes, min(extents, EXTENTS_MAX))
     temporary = path.with_suffix(_TEMPORARY_SUFFIX)
     fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, ARENA_MODE)
     os.fchmod(fd, ARENA_MODE)  # the umask must not take the group's right to map it
     give_to_group(temporary)
     os.ftruncate(fd, header.file_bytes)
-    os.posix_fallocate(fd, 0, mmap.PAGESIZE)
+    os.posix_fallocate(fd, 0, _front_bytes(header.extent_count))
     os.pwrite(fd, header.pack(), 0)
     mapped = mmap.mmap(fd, header.file_bytes, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
+    turns = memoryview(mapped)[TURNS_OFFSET : TURNS_OFFSET + header.turns_bytes].cast("I")
     temporary.rename(path)
-    return ArenaFile(path, fd, header, mapped)
+    return ArenaFile(path, fd, header, mapped, turns)
+
+
+def _front_bytes(extents: int) -> int:
+    """Memory in front of the data: the header's page and those of the turns."""
+    return TURNS_OFFSET + -(-extents * TURN_BYTES // mmap.PAGESIZE) * mmap.PAGESIZE
 
 
 def retire_leftover(path: Path) -> None:

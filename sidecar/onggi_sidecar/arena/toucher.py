@@ -1,88 +1,154 @@
-"""The thread that touches extents and offers them one by one.
+"""The thread that makes extents resident before they are offered, and gives their memory back.
 
 First touch of memory is 10 to 60 times slower than copying into touched memory, and whoever
 touches is charged. So the agent does it, in the background, and an extent is offered only when
-all of it is resident.
+all of it is resident. Punching a hole into 64 MiB takes milliseconds, which a loop does not have.
 """
 
-import errno
+import enum
 import threading
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from onggi_core.quantity import spell_bytes
 from onggi_sidecar.arena.file import ArenaFile
 
-_OUT_OF_ROOM: Final = (errno.ENOSPC, errno.ENOMEM, errno.EDQUOT)
+SWEEP_S: Final = 10.0
+"""How often extents without memory are looked at. A client that was about to fill its page table
+when one was given back has taken up to 4 MiB of it again; nothing else would ever free that."""
+
+
+class Work(enum.Enum):
+    TOUCH = "touch"
+    RELEASE = "release"
 
 
 @dataclass(frozen=True, slots=True)
-class TouchEnded:
-    """How the touching ended. `problem` is empty unless the volume gave out."""
+class Settled:
+    """Nothing is left to touch. `problem` is empty unless the volume gave out."""
 
-    ready_count: int
     ready_bytes: int
     asked_bytes: int
     problem: str = ""
 
 
 class Toucher:
-    """Touches every extent of one arena in order, on one thread of its own.
+    """Touches and releases extents of one arena, on one thread of its own, in the order asked.
 
-    `offer(extent)` and `ended(TouchEnded)` are called on that thread; the agent hands them on to
-    its loop. `ended` is called exactly once, also after stop().
+    `touched(extent)`, `refused(extent)` and `settled(Settled)` are called on that thread; the
+    agent hands them on to its loop. Each touch ends in one of the first two, but for those that
+    stop() cuts off, and asking for an extent again that has memory or waits for it changes nothing,
+    so the queue never holds more than two entries an extent.
     """
 
     def __init__(
         self,
         arena: ArenaFile,
         *,
-        offer: Callable[[int], None],
-        ended: Callable[[TouchEnded], None],
+        touched: Callable[[int], None],
+        refused: Callable[[int], None],
+        settled: Callable[[Settled], None],
     ) -> None:
         self._arena = arena
-        self._offer = offer
-        self._ended = ended
-        self._stop = threading.Event()
+        self._touched = touched
+        self._refused = refused
+        self._settled = settled
+        self._asked: deque[tuple[Work, int]] = deque()
+        self._last: dict[int, tuple[Work, int]] = {}
+        """For each extent with open work: what was asked last, and how much is open."""
+        self._touches_open = 0
+        self._wake = threading.Condition()
+        self._stopping = False
         self._thread = threading.Thread(target=self._run, name="onggi-touch", daemon=True)
 
-    def start(self) -> None:
+    def start(self, extents: int) -> None:
+        """Begin with the first `extents` of the file."""
+        for extent in range(extents):
+            self.touch(extent)
         self._thread.start()
+
+    def touch(self, extent: int) -> None:
+        """Make an extent resident. For any thread."""
+        with self._wake:
+            last, _ = self._last.get(extent, (None, 0))
+            if last is Work.TOUCH or (last is None and self._arena.has_memory(extent)):
+                return
+            self._touches_open += 1
+            self._add(Work.TOUCH, extent)
+
+    def release(self, extent: int) -> None:
+        """Give an extent's memory back to the node. For any thread; nobody may hold its pages."""
+        with self._wake:
+            self._add(Work.RELEASE, extent)
 
     def stop(self) -> None:
         """Ask the thread to end after its present step and wait for it."""
-        self._stop.set()
+        with self._wake:
+            self._stopping = True
+            self._wake.notify_all()
         if self._thread.ident is not None:
             self._thread.join()
 
-    def _run(self) -> None:
-        header = self._arena.header
-        asked_bytes = header.extent_bytes * header.extent_count
-        ready, problem = 0, ""
-        for extent in range(header.extent_count):
-            problem = self._touch(extent)
-            if problem or self._stop.is_set():
-                break
-            ready = extent + 1
-            self._arena.publish_ready(ready)
-            self._offer(extent)
-        self._ended(TouchEnded(ready, ready * header.extent_bytes, asked_bytes, problem))
+    def _add(self, work: Work, extent: int) -> None:
+        _, open_work = self._last.get(extent, (work, 0))
+        self._last[extent] = work, open_work + 1
+        self._asked.append((work, extent))
+        self._wake.notify_all()
 
-    def _touch(self, extent: int) -> str:
-        """Touch one extent; answers what went wrong, or nothing. A half-touched one is freed."""
+    def _ended(self, work: Work, extent: int) -> None:
+        with self._wake:
+            last, open_work = self._last.pop(extent)
+            if open_work > 1:
+                self._last[extent] = last, open_work - 1
+            if work is Work.TOUCH:
+                self._touches_open -= 1
+
+    def _run(self) -> None:
+        while not self._stopping:
+            with self._wake:
+                self._wake.wait_for(lambda: self._asked or self._stopping, SWEEP_S)
+                asked = self._asked.popleft() if self._asked else None
+            match asked:
+                case None:
+                    self._arena.sweep()
+                case (Work.TOUCH, extent):
+                    self._touch(extent)
+                case (Work.RELEASE, extent):
+                    self._arena.release_extent(extent)
+                    self._ended(Work.RELEASE, extent)
+
+    def _touch(self, extent: int) -> None:
+        """Touch one extent. A half-touched one is freed."""
         try:
             for step in range(self._arena.touch_steps):
-                if self._stop.is_set():
-                    return ""
+                if self._stopping:
+                    return
                 self._arena.touch_step(extent, step)
-        except OSError as refused:
-            if refused.errno not in _OUT_OF_ROOM:
-                raise
+        except OSError as why:
             self._arena.release_extent(extent)
-            header = self._arena.header
-            asked = header.extent_bytes * header.extent_count
-            return (
-                f"the volume of {self._arena.path} gave out ({refused.strerror}) after "
-                f"{extent * header.extent_bytes} of {asked} bytes; serving with what there is"
-            )
-        return ""
+            self._give_up(extent, why)
+            return
+        self._arena.publish(extent)
+        self._ended(Work.TOUCH, extent)
+        self._touched(extent)
+        if not self._touches_open:
+            self._settled(Settled(self._arena.ready_bytes, self._arena.ready_bytes))
+
+    def _give_up(self, extent: int, why: OSError) -> None:
+        """The volume is full: refuse this and what else is to be touched. Each try would take all
+        the memory that is left, and free it again."""
+        with self._wake:
+            refused = [extent, *(n for work, n in self._asked if work is Work.TOUCH)]
+            self._asked = deque((w, n) for w, n in self._asked if w is not Work.TOUCH)
+        for number in refused:
+            self._ended(Work.TOUCH, number)
+            self._refused(number)
+        ready_bytes = self._arena.ready_bytes
+        asked_bytes = ready_bytes + len(refused) * self._arena.header.extent_bytes
+        problem = (
+            f"the volume of {self._arena.path} gave out ({why.strerror}) after "
+            f"{spell_bytes(ready_bytes)} of {spell_bytes(asked_bytes)}; serving with what there is"
+        )
+        self._settled(Settled(ready_bytes, asked_bytes, problem))

@@ -21,6 +21,8 @@ JOURNAL_SHARE: Final = 32
 """One part in 32 of the budget is the journal's, half of it for the file that a compaction writes
 beside the old one. That is two records a page down to pages of 11 KiB; real ones are larger."""
 JOURNAL_BYTES_MIN: Final = MIB // 2
+GROWTH_MAX: Final = 8
+"""How many times its size at start a tier may be cut for: its journal then is a quarter of it."""
 LOCK_AND_ROUNDING_BYTES: Final = 64 * 1024
 """The lock file, the probe at start, and files rounded up to filesystem blocks."""
 
@@ -43,7 +45,18 @@ def nominal_segment_bytes(budget_bytes: int) -> int:
 def plan_disk(budget_bytes: int, segment_bytes: int) -> DiskPlan:
     """Cut a budget. segment_bytes: a new tier's nominal size, or the one an old tier was made
     with. segments may be 0 when not even one fits."""
-    journal_bytes = max(JOURNAL_BYTES_MIN, budget_bytes // JOURNAL_SHARE)
+    journal_bytes = _journal_bytes(budget_bytes)
     room_bytes = budget_bytes - journal_bytes - LOCK_AND_ROUNDING_BYTES
     segments = max(0, room_bytes // (segment_bytes + SEGMENT_HEADER_BYTES))
     return DiskPlan(segment_bytes, segments, records_max=journal_bytes // 2 // RECORD_BYTES)
+
+
+def segments_within(budget_bytes: int, *, cut_for_bytes: int, plan: DiskPlan) -> int:
+    """Segments that a live budget allows in a tier that was cut for a larger one: the journal keeps
+    the size it was cut to."""
+    room_bytes = budget_bytes - _journal_bytes(cut_for_bytes) - LOCK_AND_ROUNDING_BYTES
+    return min(plan.segments, max(0, room_bytes // (plan.segment_bytes + SEGMENT_HEADER_BYTES)))
+
+
+def _journal_bytes(budget_bytes: int) -> int:
+    return max(JOURNAL_BYTES_MIN, budget_bytes // JOURNAL_SHARE)

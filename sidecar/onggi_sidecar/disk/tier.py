@@ -1,6 +1,7 @@
 """The disk tier: the engine's WriteRun, ReadRun and ForgetPage carried out on files."""
 
 import errno
+import math
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from onggi_sidecar.disk.device import Device
 from onggi_sidecar.disk.journal import Journal
 from onggi_sidecar.disk.outcome import classify
 from onggi_sidecar.disk.record import page_checksum
-from onggi_sidecar.disk.segment import SEGMENT_HEADER_BYTES, create_segment
+from onggi_sidecar.disk.segment import SEGMENT_HEADER_BYTES, create_segment, segment_path
 from onggi_sidecar.disk.workers import Job, Queue, Workers
 from onggi_sidecar.log import warn
 
@@ -124,6 +125,20 @@ class DiskTier:
     def forget(self, action: ForgetPage) -> None:
         """Never blocks: the record is written with the next PUT."""
         self._journal.drop(action.place, action.key)
+
+    def remove_segment(self, number: int) -> None:
+        """Give an empty segment's room back to the filesystem. Its name goes at once, so that it
+        can be made again; freeing a gigabyte takes its time and is a thread's work."""
+        with self._making:
+            if number not in self._devices:
+                return
+            try:
+                segment_path(self._folder, number).unlink(missing_ok=True)
+            except OSError as fault:
+                warn("segment_kept", f"cannot remove segment {number}: {fault.strerror}")
+                return
+            device = self._devices.pop(number)
+        self.workers.add(Queue.WRITE, Job(device.close, device.close, math.inf))
 
     def stop(self, *, deadline_s: float) -> bool:
         """Finish the jobs there are, abandon what the time does not reach, seal the journal. True

@@ -1,0 +1,54 @@
+"""Sizes written as a share of the container's memory limit, such as `memory: 60%`."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from onggi_core.quantity import spell_bytes
+
+SHARED_FIELDS: Final = ("memory", "memory_max")
+
+_SHARE: Final = re.compile(r"\s*([1-9][0-9]?)\s*%\s*", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """Fields with sizes in the place of shares, and a sentence on how memory came about; empty
+    where it was not asked for as a share."""
+
+    values: dict[str, Any]
+    said: str
+
+
+def resolve_shares(
+    values: Mapping[str, Any], limit_bytes: Callable[[], int | None], default_bytes: int
+) -> Resolved:
+    """Turn shares into bytes. Without a limit a share is as good as not given: a share of the node
+    would be other people's memory. default_bytes: what memory is then, for the sentence."""
+    shares = {
+        field: int(share[1])
+        for field in SHARED_FIELDS
+        if (share := _SHARE.fullmatch(str(values.get(field, ""))))
+    }
+    if not shares:
+        return Resolved(dict(values), "")
+    limit = limit_bytes()
+    resolved = {field: value for field, value in values.items() if field not in shares}
+    if limit is not None:
+        resolved |= {field: limit * percent // 100 for field, percent in shares.items()}
+    return Resolved(resolved, _sentence(shares.get("memory"), limit, default_bytes))
+
+
+def _sentence(percent: int | None, limit: int | None, default_bytes: int) -> str:
+    if percent is None:
+        return ""
+    if limit is None:
+        return (
+            f"memory was asked for as {percent}% of the container's memory limit, but there is "
+            f"none; taking the default of {spell_bytes(default_bytes)}"
+        )
+    return (
+        f"memory is {percent}% of the container's memory limit of {spell_bytes(limit)}: "
+        f"{spell_bytes(limit * percent // 100)}"
+    )
