@@ -83,6 +83,42 @@ def test_variables_from_elsewhere_are_warned_about(kit: Any) -> None:
 
 
 @pytest.mark.parametrize(
+    ("command", "word"),
+    [
+        (["sh", "-c", "PYTHONPATH=/app exec vllm serve m"], "$PYTHONPATH"),
+        (["sh", "-c", "cd /app; export PYTHONPATH='/app'; vllm serve m"], "$PYTHONPATH"),
+        (["env", "PYTHONPATH=/app", "vllm", "serve", "m"], "$PYTHONPATH"),
+        (["env", "-i", "vllm", "serve", "m"], "env -i"),
+        (["sh", "-c", "exec env - PATH=/bin vllm serve m"], "env -i"),
+        (["/usr/bin/env", "--ignore-environment", "vllm"], "env -i"),
+        (["python3", "-I", "-m", "vllm.entrypoints.openai.api_server"], "-I"),
+        (["python", "-u", "-E", "-m", "vllm.entrypoints.openai.api_server"], "-E"),
+        (["/opt/venv/bin/python3.12", "-uE", "-m", "vllm.entrypoints.cli.main"], "-uE"),
+    ],
+)
+def test_a_command_that_hides_the_client_is_warned_about(
+    kit: Any, command: list[str], word: str
+) -> None:
+    (warning,) = kit.plan(kit.pod(kit.engine(command=command))).warnings
+    assert "container engine" in warning
+    assert word in warning
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["sh", "-c", "PYTHONPATH=/app:$PYTHONPATH vllm serve m"],
+        ["sh", "-c", "export PYTHONPATH=${PYTHONPATH}:/app && vllm serve m"],
+        ["env", "MODEL=m", "vllm", "serve", "m"],
+        ["python3", "-u", "-m", "vllm.entrypoints.openai.api_server", "--model", "m"],
+        ["python3", "-m", "vllm.entrypoints.cli.main", "-E"],
+    ],
+)
+def test_a_command_that_keeps_the_client_is_not(kit: Any, command: list[str]) -> None:
+    assert kit.plan(kit.pod(kit.engine(command=command))).warnings == ()
+
+
+@pytest.mark.parametrize(
     ("entry", "reason"),
     [
         ({"name": "VLLM_PLUGINS", "value": "lora"}, "PluginsRestricted"),

@@ -2,7 +2,7 @@
 
 import posixpath
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from onggi_operator import names
@@ -192,25 +192,3 @@ def _read_only(mount: Mapping[str, Any], volume: Mapping[str, Any] | None) -> bo
         return True
     sources = (source for source in volume.values() if isinstance(source, Mapping))
     return any(source.get("readOnly") for source in sources)
-
-
-def warnings(engine: Mapping[str, Any]) -> Iterator[str]:
-    """What cannot be seen from here and may still matter."""
-    sources = [_source_name(source) for source in engine.get("envFrom") or ()]
-    set_here = {entry.get("name") for entry in engine.get("env") or ()}
-    if sources and "PYTHONPATH" not in set_here:
-        yield (
-            f"container {engine['name']} takes variables from {_joined(sources)}; a PYTHONPATH in"
-            " there is hidden by Onggi's: give it under env instead"
-        )
-
-
-def _source_name(source: Mapping[str, Any]) -> str:
-    for kind in ("configMapRef", "secretRef"):
-        if reference := source.get(kind):
-            return f"{kind.removesuffix('Ref')} {reference.get('name')}"
-    return "another object"
-
-
-def _joined(words: Iterable[str]) -> str:
-    return ", ".join(words)

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from onggi_core.quantity import exact_quantity, format_size
 from onggi_operator import names
-from onggi_operator.inject import conflicts, patch
+from onggi_operator.inject import blind_spots, conflicts, patch
 from onggi_operator.inject.containers import (
     Installation,
     PodTraits,
@@ -81,7 +81,7 @@ def plan_injection(
         init_containers=added,
         volumes=volumes(pool, sizes),
     )
-    return Injected(operations, status, tuple(conflicts.warnings(engine)))
+    return Injected(operations, status, tuple(blind_spots.warnings(engine)))
 
 
 def already_injected(pod: Mapping[str, Any]) -> bool:
