@@ -45,7 +45,8 @@ images: ## container images, as archives under build/images
 e2e: $(READY) ## the whole chain on a real Kubernetes with a real engine
 	@e2e/run
 
-soak: $(READY) ## what takes longer: the connector's cases one by one in a real vLLM (root, Debian 12)
+soak: $(READY) ## what takes longer: faults by the hundred, and a real vLLM case by case (root, Debian 12)
+	@$(PY) -m pytest -m soak
 	@e2e/prepare packages python engine
 	@ONGGI_ENGINE_PYTHON=$${ONGGI_E2E_DIR:-$${XDG_CACHE_HOME:-$$HOME/.cache}/onggi-e2e}/engine/bin/python \
 	  $(PY) -m pytest -m engine

@@ -1,0 +1,150 @@
+"""Killed at random moments while several processes store and load: lost is a miss, never wrong.
+
+The seed is printed; ONGGI_SEED replays one. When a process is killed is drawn from it, what was
+going on just then is the machine's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agent_process import MIB, REPOSITORY, WAIT_S, AgentProcess, BareClient, until
+
+KILLS = 10
+KILLS_SOAK = 200
+START_S_MAX = 1.2
+"""A start takes half a second to more than one on a busy machine."""
+SERVING_S_MAX = 0.5
+DISK_BYTES = 32 * MIB
+
+WORKERS = (("a" * 16, 65_536), ("a" * 16, 65_536), ("b" * 16 + "," + "c" * 16, 40_000))
+"""Two engines of one model, and one of two ranks with pages of an odd size."""
+
+FLAGS = ("--memory", "16MiB", "--extent", "4MiB", "--disk", "32MiB")
+
+
+@pytest.fixture
+def seed() -> int:
+    seed = int(os.environ.get("ONGGI_SEED", random.SystemRandom().randrange(10**6)))
+    print(f"seed {seed}: replay with ONGGI_SEED={seed}")
+    return seed
+
+
+StartWorker = Callable[[int, str, int], subprocess.Popen[str]]
+
+
+@pytest.fixture
+def start_worker(memory_folder: Path) -> Iterator[StartWorker]:
+    started: list[subprocess.Popen[str]] = []
+
+    def start_one(seed: int, fingerprints: str, page_bytes: int) -> subprocess.Popen[str]:
+        script = Path(__file__).with_name("load_worker.py")
+        socket = str(memory_folder / "agent.sock")
+        started.append(
+            subprocess.Popen(
+                [sys.executable, str(script), socket, str(seed), fingerprints, str(page_bytes)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                env={**os.environ, "PYTHONPATH": str(REPOSITORY / "sidecar")},
+            )
+        )
+        return started[-1]
+
+    yield start_one
+    for worker in started:
+        if worker.poll() is None:
+            worker.kill()
+        worker.communicate(timeout=WAIT_S)
+
+
+def test_killed_ten_times(
+    seed: int, start_worker: StartWorker, memory_folder: Path, tmp_path: Path
+) -> None:
+    _kill_under_load(KILLS, seed, start_worker, memory_folder, tmp_path)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+def test_killed_two_hundred_times(
+    seed: int, start_worker: StartWorker, memory_folder: Path, tmp_path: Path
+) -> None:
+    _kill_under_load(KILLS_SOAK, seed, start_worker, memory_folder, tmp_path)
+
+
+def _kill_under_load(
+    kills: int, seed: int, start_worker: StartWorker, folder: Path, tmp_path: Path
+) -> None:
+    dice = random.Random(seed)
+    disk = tmp_path / "disk"
+    flags = (*FLAGS, "--disk-path", str(disk))
+    workers = [start_worker(seed + n, *worker) for n, worker in enumerate(WORKERS)]
+    for _ in range(kills):
+        agent = AgentProcess(folder, *flags)
+        if dice.random() < 0.25:
+            time.sleep(dice.uniform(0.0, START_S_MAX))
+        else:
+            agent.wait_for("listening")
+            _wait_until_attached(agent)
+            time.sleep(dice.uniform(0.0, SERVING_S_MAX))
+        assert agent.end(signal.SIGKILL) == -signal.SIGKILL, agent.lines
+        agent.clean_up()
+        assert [worker.poll() for worker in workers] == [None] * len(workers), "a wrong byte"
+        if disk.exists():
+            assert sum(p.stat().st_blocks * 512 for p in disk.iterdir()) <= DISK_BYTES
+        used = sum(p.stat().st_blocks * 512 for p in folder.iterdir())
+        assert used <= 16 * MIB + 64 * 1024
+    agent = AgentProcess(folder, *flags)
+    try:
+        agent.wait_for("listening")
+        stats = _wait_for_traffic(agent)
+        assert stats["hit_disk_blocks"] > 0
+        reports = [_stop(worker) for worker in workers]
+        print(f"{kills} kills; {reports}")
+        assert agent.end() == 0
+    finally:
+        agent.clean_up()
+    for report in reports:
+        assert report["wrong"] == 0
+        assert report["loaded"] > 0
+        assert report["stored"] > 0
+    assert sum(report["sessions"] for report in reports) > kills // 2
+
+
+def _wait_until_attached(agent: AgentProcess) -> None:
+    """Clients come back with a growing delay; a kill without one of them would prove little."""
+    client = BareClient(agent)
+    until("a worker to come back", lambda: client.stats()["sessions"] > 1)
+    client.close()
+
+
+def _wait_for_traffic(agent: AgentProcess) -> dict[str, Any]:
+    """In the last life all workers attach again, and what the disk kept is read."""
+    client = BareClient(agent)
+
+    def busy() -> dict[str, Any]:
+        stats = client.stats()
+        enough = stats["hit_disk_blocks"] > 50 and stats["hit_host_blocks"] > 50
+        return stats if enough and stats["sessions"] == len(WORKERS) + 1 else {}
+
+    stats = until("hits from both tiers", busy)
+    client.close()
+    return stats
+
+
+def _stop(worker: subprocess.Popen[str]) -> dict[str, int]:
+    out, trouble = worker.communicate(timeout=WAIT_S)
+    assert worker.returncode == 0, f"{out}\n{trouble}"
+    report: dict[str, int] = json.loads(out)
+    return report
