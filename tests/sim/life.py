@@ -1,0 +1,136 @@
+"""One life of the agent: an engine, an arena, the peers that talk to it, from start to end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from tests.sim import look
+from tests.sim.arena import Arena
+from tests.sim.config import SLOT
+from tests.sim.driver import Driver
+from tests.sim.ledger import Change, Ledger
+
+from onggi_core.arena_header import DATA_OFFSET_BYTES
+from onggi_core.engine.actions import Action, Answer, Refuse
+from onggi_core.engine.events import (
+    Asked,
+    BudgetSet,
+    Event,
+    SessionClosed,
+    SessionOpened,
+    Stopping,
+)
+from onggi_core.engine.state import Facts
+from onggi_core.wire.requests import Request
+
+if TYPE_CHECKING:
+    from tests.sim.clients import Client
+    from tests.sim.world import World
+
+NONE_YET: Final = Change([], [], None, [])
+
+
+class Life:
+    """over: the process is gone; nothing of it happens any more."""
+
+    def __init__(self, world: World, number: int) -> None:
+        config = world.config
+        self.world = world
+        self.number = number
+        self.over = False
+        self.stopping = False
+        extent_bytes = config.extent_slots * SLOT
+        self.facts = Facts(
+            epoch=number.to_bytes(16, "big"),
+            arena="arena",
+            arena_bytes=DATA_OFFSET_BYTES + extent_bytes * config.extents,
+            data_offset=DATA_OFFSET_BYTES,
+            extent_bytes=extent_bytes,
+            extents=config.extents,
+            segment_bytes=config.segment_slots * SLOT,
+            segments=config.segments,
+        )
+        self.budget = BudgetSet(config.extents, config.segments)
+        self.arena = Arena(config.extents, extent_bytes)
+        self.engine = world.engine_of(self.facts)
+        self.ledger = Ledger()
+        self.driver = Driver(self)
+        self.peers: dict[int, Client] = {}
+        self.change = NONE_YET
+        self._session = 0
+        self._request = 0
+
+    def begin(self) -> None:
+        """As the agent starts: what the journal says, then the extents one after the other."""
+        adopted = self.world.journal.survivors(self.world.disk, self.facts.segments)
+        self.world.journal.begin_again(adopted)
+        for event in adopted:
+            self.world.happened["block adopted"] += len(event.keys)
+            self.step(event)
+        for number in range(self.facts.extents):
+            self.driver.touch(number)
+
+    def step(self, event: Event) -> list[Action]:
+        """One event to the engine, what it answers checked and then done."""
+        world = self.world
+        world.before(event)
+        closed = self.ledger.take_event(event, world.agenda.now_s)
+        actions = self.engine.step(event, world.agenda.now_s)
+        world.count(event, actions)
+        self.change = self.ledger.take_actions(actions, world.agenda.now_s, closed)
+        world.after(event, actions)
+        for action in actions:
+            self._do(action)
+        return actions
+
+    def open(self, client: Client) -> int:
+        self._session += 1
+        self.peers[self._session] = client
+        self.step(SessionOpened(self._session))
+        return self._session
+
+    def close(self, session: int) -> None:
+        if not self.over and self.peers.pop(session, None) is not None:
+            self.step(SessionClosed(session))
+
+    def next_request(self) -> int:
+        self._request += 1
+        return self._request
+
+    def ask(self, session: int, request: Request, number: int = 0) -> None:
+        """A request on its way: others may come before it."""
+        number = number or self.next_request()
+        self.world.agenda.after(0.0, lambda: self.ask_now(session, request, number))
+
+    def ask_now(self, session: int, request: Request, number: int = 0) -> None:
+        """In this very moment, with nothing in between."""
+        if not self.over and session in self.peers:
+            self.step(Asked(session, number or self.next_request(), request))
+
+    def stop(self) -> None:
+        self.stopping = True
+        self.step(Stopping())
+
+    def tell(self) -> None:
+        """Adds what this life's engine counted to what happened in the world."""
+        figures, happened = look.stats(self.engine), self.world.happened
+        happened["read from disk"] += figures["hit_disk_blocks"]
+        happened["evicted from the arena"] += figures["evicted_host_blocks"]
+        happened["evicted from the disk"] += figures["evicted_disk_blocks"]
+        happened.update(figures["errors"])
+
+    def die(self) -> None:
+        """The process is gone. Clients find out when they next ask or read."""
+        self.tell()
+        self.driver.die()
+        self.over = True
+        self.arena.retire()
+
+    def _do(self, action: Action) -> None:
+        if not isinstance(action, (Answer, Refuse)):
+            self.driver.do(action)
+            return
+        client = self.peers.get(action.session)
+        if client is not None:
+            reply = action.reply if isinstance(action, Answer) else action
+            client.hear(self, action.request_id, reply)

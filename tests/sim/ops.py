@@ -1,0 +1,151 @@
+"""What an obedient client does with its session: each is one small program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from tests.sim.clients import Call, Pause, Session, Task
+
+from onggi_core.identity import ROOT
+from onggi_core.wire.replies import LoadPrepared, Slot, StorePrepared
+from onggi_core.wire.requests import (
+    LoadComplete,
+    LoadOutcome,
+    LoadPrepare,
+    Lookup,
+    Prefetch,
+    SpaceSpec,
+    StatsRequest,
+    StoreComplete,
+    StoreOutcome,
+    StorePrepare,
+)
+
+REFUSED: Final = frozenset(int(slot) for slot in Slot)
+
+
+def some_chain(session: Session) -> tuple[bytes, ...]:
+    """The beginning of one of the world's prompts."""
+    rng = session.client.world.rng
+    chain = rng.choice(session.client.world.prompts)
+    return chain[: rng.randint(1, len(chain))]
+
+
+def store(session: Session) -> Task:
+    """Reserve, fill page by page, seal; now and then think better of it."""
+    rng = session.client.world.rng
+    number = rng.randrange(len(session.specs))
+    chain = some_chain(session)
+    begin = rng.choice((0, 0, rng.randrange(len(chain))))
+    parent = chain[begin - 1] if begin else ROOT
+    yield from fill(session, number, parent, chain[begin:], seal=rng.random() < 0.9)
+
+
+def store_all_ranks(session: Session) -> Task:
+    """As the workers of one engine: the same blocks in every space, one store each."""
+    chain = some_chain(session)
+    for number in range(len(session.specs)):
+        yield from fill(session, number, ROOT, chain, seal=True)
+
+
+def fill(
+    session: Session, number: int, parent: bytes, keys: tuple[bytes, ...], *, seal: bool
+) -> Task:
+    client = session.client
+    reply = yield Call(StorePrepare(number, parent, keys))
+    if not isinstance(reply, StorePrepared) or not reply.ticket:
+        return
+    for key, offset in zip(keys, reply.slots, strict=True):
+        if offset not in REFUSED:
+            yield from write_page(session, session.specs[number], key, offset)
+    outcome = StoreOutcome.SEALED if seal else StoreOutcome.ABANDONED
+    yield Pause(client.pause_s() / 10)
+    yield Call(StoreComplete(reply.ticket, outcome))
+
+
+def write_page(session: Session, space: SpaceSpec, key: bytes, offset: int) -> Task:
+    """A copy takes time, and anything may happen in the middle of it."""
+    world, arena = session.client.world, session.life.arena
+    content = world.fresh(space, key)
+    if world.rng.random() < 0.3:
+        half = len(content) // 2
+        arena.write(offset, content[:half])
+        yield Pause(session.client.pause_s())
+        if not session.open:
+            return
+        arena.write(offset, content, half)
+    else:
+        arena.write(offset, content)
+
+
+def load(session: Session) -> Task:
+    rng = session.client.world.rng
+    chain = some_chain(session)
+    if rng.random() < 0.3:
+        yield Call(Lookup(chain) if rng.random() < 0.5 else Prefetch(chain))
+        yield Pause(session.client.pause_s())
+    wait_ms = rng.choice((0, 0, 50, 1000, 1000, 5000, 40_000))
+    yield from read(session, chain, wait_ms)
+
+
+def read(session: Session, keys: tuple[bytes, ...], wait_ms: int, *, at_once: bool = False) -> Task:
+    """Prepare, copy, look at clock and epoch, complete."""
+    client, rng = session.client, session.client.world.rng
+    sent_s = client.world.agenda.now_s
+    reply = yield Call(LoadPrepare(wait_ms, keys), at_once=at_once)
+    if not isinstance(reply, LoadPrepared) or not reply.ticket:
+        return
+    if rng.random() < 0.3:
+        yield Pause(client.pause_s() * rng.choice((0.1, 1.0, 10.0)))
+    pages = [
+        (space, key, offset)
+        for space, row in zip(session.specs, reply.offsets, strict=True)
+        for key, offset in zip(keys, row, strict=False)
+    ]
+    for space, key, offset in pages:
+        yield from copy_page(session, space, key, offset, sent_s)
+    outcome = rng.choice((LoadOutcome.LOADED, LoadOutcome.LOADED, *LoadOutcome))
+    used = reply.blocks if outcome is LoadOutcome.LOADED else 0
+    yield Call(LoadComplete(reply.ticket, outcome, used))
+
+
+def copy_page(session: Session, space: SpaceSpec, key: bytes, offset: int, sent_s: float) -> Task:
+    """Copies, now and then in two halves; hands in what it would have believed."""
+    world, arena = session.client.world, session.life.arena
+    if not _may_believe(session, sent_s):
+        return
+    content = arena.read(offset, space.page_bytes)
+    if world.rng.random() < 0.1:
+        yield Pause(session.client.pause_s())
+        if not _may_believe(session, sent_s):
+            return
+        half = len(content) // 2
+        content = content[:half] + arena.read(offset, space.page_bytes)[half:]
+    world.believed(session, space, key, content)
+
+
+def _may_believe(session: Session, sent_s: float) -> bool:
+    now_s = session.client.world.agenda.now_s
+    return session.open and not session.life.arena.retired and now_s - sent_s < session.lease_s
+
+
+def trust(session: Session) -> Task:
+    """Look a prompt up and load it at once: the promises checker compares the two."""
+    chain = some_chain(session)
+    if session.alive:
+        session.life.ask_now(session.number, Lookup(chain))
+    yield from read(session, chain, 0, at_once=True)
+
+
+def stats(session: Session) -> Task:
+    yield Call(StatsRequest())
+
+
+OBEDIENT: Final[dict[Callable[[Session], Task], int]] = {
+    store: 30,
+    store_all_ranks: 10,
+    load: 40,
+    trust: 10,
+    stats: 1,
+}
