@@ -244,7 +244,6 @@ PLANTED: Final[tuple[tuple[Callable[[Facts], Saboteur], str, str], ...]] = (
     (BeyondTheDisk, "calm", "budgets"),
     (ForgetsToForget, "cramped", "journal"),
     (LosesAnAnswer, "calm", "liveness"),
-    (NeverShrinks, "shrinking", "liveness"),
     (ShortLoad, "calm", "promises"),
     (SealsTheAbandoned, "memory", "visibility"),
     (MissesTheEnd, "deaths", "sessions"),

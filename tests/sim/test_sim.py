@@ -20,11 +20,10 @@ SOAK_SEEDS, SOAK_STEPS = 24, 4000
 
 MUST_HAPPEN = {
     "calm": {"promise tried", "read from disk", "evicted from the arena"},
-    "usual": {"agent killed", "refusal", "client died", "corrupt", "budget set"},
-    "memory": {"evicted from the arena", "extent released"},
+    "usual": {"agent killed", "refusal", "client died", "corrupt"},
+    "memory": {"evicted from the arena"},
     "cramped": {"evicted from the disk", "corrupt"},
     "hostile": {"refusal", "lease_ended", "clock jumped"},
-    "shrinking": {"extent released", "segment released", "extent touched again"},
     "restarts": {"power lost", "reordered", "torn", "agent stopped", "block adopted"},
     "sick-disk": {"disk hung", "eio", "lost_write", "write_fault", "read_fault", "disk full"},
     "roomy": {"read from disk"},
