@@ -20,7 +20,7 @@ SOAK_SEEDS, SOAK_STEPS = 24, 4000
 
 MUST_HAPPEN = {
     "calm": {"promise tried", "read from disk", "evicted from the arena"},
-    "usual": {"agent killed", "refusal", "client died", "corrupt"},
+    "usual": {"refusal", "client died", "corrupt"},
     "memory": {"evicted from the arena"},
     "cramped": {"evicted from the disk", "corrupt"},
     "hostile": {"refusal", "lease_ended", "clock jumped"},
