@@ -3,11 +3,14 @@
 Order matters where another process looks on: the socket is claimed before the arena, so that a
 second agent cannot retire a live one's memory; the disk tier is adopted before the socket listens,
 so that the first lookup after a restart already hits; SIGTERM is heard from the first line on.
+
+Clients are served by the data plane, a thread of its own. This one, asyncio's, has signals, HTTP
+and heartbeats, and talks to the plane by calls that end in bounded time.
 """
 
 import asyncio
 import contextlib
-import errno
+import functools
 import gc
 import importlib
 import resource
@@ -15,15 +18,17 @@ import signal
 import sys
 import time
 from collections import deque
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import Any, Final
 
 from onggi_core.engine.engine import Engine
-from onggi_core.engine.events import ModeSet, Stopping
+from onggi_core.engine.events import ModeSet, Stopping, Tick
 from onggi_core.heartbeat import Directive
 from onggi_core.wire import replies
 from onggi_sidecar.assembly import (
     budget_at_start,
+    end_disk,
     in_daemon_thread,
     make_disk_tier,
     make_engine,
@@ -32,25 +37,25 @@ from onggi_sidecar.assembly import (
     start_touching,
 )
 from onggi_sidecar.config import AgentConfig
-from onggi_sidecar.disk.tier import SEAL_RESERVE_S, DiskTier
+from onggi_sidecar.disk.tier import DiskTier
 from onggi_sidecar.errors import StartRefused
 from onggi_sidecar.figures import gather_figures
 from onggi_sidecar.log import LOG, error, event, warn
 from onggi_sidecar.mailbox import Mailbox
+from onggi_sidecar.plane import Plane, PlaneSilent
 from onggi_sidecar.server import Server
 from onggi_sidecar.shell import Shell
-from onggi_sidecar.socketfile import claim_socket
+from onggi_sidecar.socketfile import SocketClaim, claim_socket
 from onggi_sidecar.tally import Tally
 
-SWITCH_INTERVAL_S: Final = 0.0005
+SWITCH_INTERVAL_S: Final = 0.0001
 """A busy thread holds the GIL for 5 ms by default: sixty lookups' worth of latency."""
 GC_THRESHOLD: Final = 50_000
 """A lookup makes a few hundred objects that die by count; looking for cycles at every 700 of them
 costs more than the lookup."""
 
-_OUT_OF_ROOM: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
-"""What accept() says when there is no descriptor or memory for one more client. asyncio tries
-again after a second, so it is no reason to end."""
+DESCRIPTORS_MIN: Final = 64
+"""Of the process: some 20 for itself, and some for clients and disk segments."""
 
 EXIT_OK: Final = 0
 EXIT_REFUSED: Final = 1
@@ -61,16 +66,30 @@ EXIT_FAULT: Final = 70
 def run_agent(config: AgentConfig) -> int:
     """Run until SIGTERM or SIGINT; the exit code."""
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    _raise_descriptor_limit()
+    allowed = _raise_descriptor_limit()
+    if allowed < DESCRIPTORS_MIN:
+        error(
+            "start_refused",
+            f"this process may open {allowed} files (ulimit -n); allow {DESCRIPTORS_MIN} or more",
+        )
+        return EXIT_REFUSED
     gc.set_threshold(GC_THRESHOLD)
-    return asyncio.run(Agent(config).run())
+    try:
+        return asyncio.run(Agent(config).run())
+    except OSError as fault:
+        LOG.debug("where it failed", exc_info=fault)
+        where = f" on {fault.filename}" if fault.filename else ""
+        error("start_refused", f"the system refused what the agent needs{where}: {fault.strerror}")
+        return EXIT_REFUSED
 
 
-def _raise_descriptor_limit() -> None:
+def _raise_descriptor_limit() -> int:
     """A terabyte of disk is a thousand open segments, and the usual soft limit is 1,024."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return sys.maxsize if allowed == resource.RLIM_INFINITY else allowed
 
 
 class Agent:
@@ -81,9 +100,10 @@ class Agent:
         self._told_to_stop = asyncio.Event()
         self._fault = False
         self._tally = Tally(time.perf_counter)
-        self._server: Server | None = None
+        self._plane: Plane | None = None
         self._engine: Engine | None = None
         self._disk: DiskTier | None = None
+        self._last_figures: dict[str, Any] = {}
 
     async def run(self) -> int:
         """Start, serve, end. Raises what starting raised unless that was a refusal."""
@@ -110,15 +130,13 @@ class Agent:
         return EXIT_FAULT if self._fault else EXIT_OK
 
     def _unexpected(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """A callback raised: a bug of ours. The state behind it cannot be trusted, so the agent
-        ends (disk tier sealed) and is started again."""
-        why = context.get("exception")
-        if isinstance(why, OSError) and why.errno in _OUT_OF_ROOM:
-            self._tally.fault("out_of_descriptors")
-            if self._tally.faults["out_of_descriptors"] == 1:  # asyncio tells of each, by hundreds
-                warn("accept_failed", f"cannot take one more connection: {why.strerror}")
-            return
+        """A callback raised: a bug of ours, so the agent ends and is started again."""
         loop.default_exception_handler(context)
+        self._fell()
+
+    def _fell(self) -> None:
+        """A bug was met. The state behind it cannot be trusted, so the agent ends, disk tier
+        sealed, and is started again."""
         self._fault = True
         self._told_to_stop.set()
 
@@ -126,7 +144,10 @@ class Agent:
         config, begun_s = self._config, time.monotonic()
         claim = claim_socket(config.socket)
         stack.callback(claim.release)
-        mailbox = Mailbox(asyncio.get_running_loop())
+        # HTTP's libraries take half a second to load, with the GIL held: not beside first clients
+        importing = asyncio.create_task(in_daemon_thread(_import_reporting, "onggi-import"))
+        stack.callback(importing.cancel)
+        mailbox = Mailbox()
         arena = open_arena(config)
         stack.callback(arena.retire)
         extents = budget_at_start(config, arena, None).extents
@@ -141,21 +162,12 @@ class Agent:
             self._tally.fault("journal_damaged", opened.found.report.damaged_blocks)
             self._disk = make_disk_tier(opened, arena, mailbox, config)
         self._engine = make_engine(config, arena, opened)
-        shell = Shell(
-            self._engine,
-            disk=self._disk,
-            toucher=toucher,
-            loop=asyncio.get_running_loop(),
-            clock=time.monotonic,
-        )
+        shell = Shell(self._engine, disk=self._disk, toucher=toucher, clock=time.monotonic)
         for adopted in opened.found.adopted if opened is not None else ():
             shell.step(adopted)
         shell.step(budget_at_start(config, arena, opened))
-        mailbox.open(shell.step)
-        self._server = Server(shell, self._tally)
-        stack.push_async_callback(self._take_down, shell, self._server)
-        await self._server.start(claim.listen())
-        shell.start_ticking()
+        await importing
+        self._serve(shell, mailbox, claim, stack)
         event(
             "listening",
             f"listening on {config.socket}",
@@ -163,17 +175,33 @@ class Agent:
             epoch=arena.header.epoch.hex(),
             start_s=round(time.monotonic() - begun_s, 3),
         )
-        await self._start_reporting(shell, stack)
+        await self._start_reporting(stack)
         gc.freeze()  # what was made so far lives as long as the process: never walk it again
         gc.enable()
 
-    async def _start_reporting(self, shell: Shell, stack: AsyncExitStack) -> None:
-        """HTTP, metrics and heartbeats, whose libraries take longer to load than all the rest:
-        in a thread, while clients are served already."""
-        await in_daemon_thread(
-            lambda: importlib.import_module("onggi_sidecar.reporting"), "onggi-import"
-        )
-        from onggi_sidecar.reporting import Reporting
+    def _serve(
+        self, shell: Shell, mailbox: Mailbox, claim: SocketClaim, stack: AsyncExitStack
+    ) -> None:
+        """From here on the engine is the plane's."""
+        loop = asyncio.get_running_loop()
+
+        def tick() -> None:
+            shell.step(Tick())
+            server.tick()
+
+        def fell() -> None:
+            loop.call_soon_threadsafe(self._fell)
+
+        plane = Plane(mailbox, step=shell.step, tick=tick, fell=fell)
+        shell.wake_at = plane.wake_at
+        server = Server(shell, self._tally, plane)
+        server.start(claim.listen())
+        stack.push_async_callback(self._take_down, shell, server, plane)
+        plane.start()
+        self._plane = plane
+
+    async def _start_reporting(self, stack: AsyncExitStack) -> None:
+        from onggi_sidecar.reporting import Reporting  # loaded by now, see _start
 
         reporting = Reporting(
             self._config,
@@ -185,54 +213,62 @@ class Agent:
         stack.push_async_callback(reporting.close)
         await reporting.serve_http()
         if self._config.operator_url:
-            reporting.post_heartbeats(
-                obey=lambda directive: self._obey(directive, shell), ended=self._posting_ended
-            )
+            reporting.post_heartbeats(obey=self._obey, ended=self._posting_ended)
 
-    async def _take_down(self, shell: Shell, server: Server) -> None:
+    async def _take_down(self, shell: Shell, server: Server, plane: Plane) -> None:
         """Stop admitting, finish or abandon I/O within the deadline, seal the journal."""
         deadline_s = time.monotonic() + self._config.shutdown_deadline_s
-        server.close()
-        shell.step(Stopping())
-        shell.stop_ticking()
+
+        def stop_admitting() -> None:
+            server.close()
+            shell.step(Stopping())
+
+        self._ask_plane(plane, stop_admitting)
         if self._disk is not None:
-            disk = self._disk
-            write_until_s = deadline_s - SEAL_RESERVE_S
-            while self._writes_left() and time.monotonic() < write_until_s:
-                await in_daemon_thread(
-                    lambda: disk.workers.drain(deadline_s=write_until_s), "onggi-drain"
-                )
-            try:
-                async with asyncio.timeout(deadline_s - time.monotonic() + SEAL_RESERVE_S):
-                    whole = await in_daemon_thread(
-                        lambda: disk.stop(deadline_s=deadline_s), "onggi-seal"
-                    )
-            except (OSError, TimeoutError) as fault:
-                warn(
-                    "journal_unsealed", f"the journal could not be sealed: {fault or 'disk hangs'}"
-                )
-            else:
-                event("disk_sealed", "the disk tier is sealed", every_job_ended=whole)
-        server.close_clients()
-        await asyncio.sleep(0)  # lets the streams' ends reach the engine
+            await end_disk(self._disk, lambda: self._writes_left(plane), deadline_s)
+        self._ask_plane(plane, server.close_clients)
+        if not plane.stop():
+            warn("plane_hangs", "the data plane did not end in time and is left behind")
+
+    def _ask_plane(self, plane: Plane, work: Callable[[], object]) -> object:
+        """On the way down: what fails is told, and the rest of the end still happens."""
+        try:
+            return plane.call(work)
+        except Exception as fault:  # noqa: BLE001  the journal has to be sealed all the same
+            LOG.error("the data plane failed at the end", exc_info=fault)
+            self._fault = True
+            return None
 
     def _figures(self) -> dict[str, Any]:
+        """Of this moment; of the last one that was heard of when the plane is busy or gone."""
         assert self._engine is not None
-        return gather_figures(
-            self._engine, self._disk, self._tally, io_deadline_s=self._config.io_deadline_s
+        assert self._plane is not None
+        gather = functools.partial(
+            gather_figures,
+            self._engine,
+            self._disk,
+            self._tally,
+            io_deadline_s=self._config.io_deadline_s,
         )
+        try:
+            self._last_figures = self._plane.call(gather)
+        except PlaneSilent:
+            if not self._last_figures:
+                raise
+        return self._last_figures
 
-    def _writes_left(self) -> bool:
+    def _writes_left(self, plane: Plane) -> bool:
         """Whether blocks are still on their way to disk: each write's end may start another."""
-        assert self._engine is not None
-        return bool(self._engine.stats()["writes_in_flight"])
+        engine = self._engine
+        assert engine is not None
+        return bool(self._ask_plane(plane, lambda: engine.stats()["writes_in_flight"]))
 
-    def _obey(self, directive: Directive, shell: Shell) -> None:
-        assert self._engine is not None
+    def _obey(self, directive: Directive) -> None:
+        assert self._plane is not None
         mode = replies.Mode[directive.mode.name]
-        if self._engine.stats()["mode"] != directive.mode.value:
+        if self._figures()["mode"] != directive.mode.value:
             event("mode_set", f"the operator set mode {directive.mode.value}", mode=mode.name)
-            shell.step(ModeSet(mode))
+            self._plane.post(ModeSet(mode))
 
     def _posting_ended(self, posting: "asyncio.Task[None]") -> None:
         """A bug in heartbeats is told, and the agent serves on: no request needs them."""
@@ -244,8 +280,13 @@ class Agent:
         """Why the agent is not ready; empty when it is."""
         if self._told_to_stop.is_set():
             return "ending"
-        if self._server is None or not self._server.listening:
-            return "the socket is not listening yet"
-        if not self._figures()["arena_ready_bytes"]:
-            return "the first extent of the arena is not touched yet"
+        try:
+            if not self._figures()["arena_ready_bytes"]:
+                return "the first extent of the arena is not touched yet"
+        except PlaneSilent as silent:
+            return str(silent)
         return ""
+
+
+def _import_reporting() -> None:
+    importlib.import_module("onggi_sidecar.reporting")

@@ -22,7 +22,7 @@ from onggi_sidecar.config import AgentConfig
 from onggi_sidecar.disk.budget import segments_within
 from onggi_sidecar.disk.folder import ClaimedFolder, Holder, claim_folder
 from onggi_sidecar.disk.recovery import RecoveredTier, recover, system_dice
-from onggi_sidecar.disk.tier import DiskTier
+from onggi_sidecar.disk.tier import SEAL_RESERVE_S, DiskTier
 from onggi_sidecar.disk.workers import Workers
 from onggi_sidecar.errors import DiskUnavailable, StartRefused
 from onggi_sidecar.log import error, event, warn
@@ -197,6 +197,21 @@ def make_engine(config: AgentConfig, arena: ArenaFile, opened: OpenedDisk | None
         segments=opened.found.plan.segments if opened else 0,
     )
     return Engine(facts, replies.Mode[config.mode.name])
+
+
+async def end_disk(disk: DiskTier, writes_left: Callable[[], bool], deadline_s: float) -> None:
+    """Write what waits for the disk, abandon what the time does not reach, seal the journal.
+    writes_left: whether blocks are still on their way; each write's end may start another."""
+    write_until_s = deadline_s - SEAL_RESERVE_S
+    while writes_left() and time.monotonic() < write_until_s:
+        await in_daemon_thread(lambda: disk.workers.drain(deadline_s=write_until_s), "onggi-drain")
+    try:
+        async with asyncio.timeout(deadline_s - time.monotonic() + SEAL_RESERVE_S):
+            whole = await in_daemon_thread(lambda: disk.stop(deadline_s=deadline_s), "onggi-seal")
+    except (OSError, TimeoutError) as fault:
+        warn("journal_unsealed", f"the journal could not be sealed: {fault or 'disk hangs'}")
+    else:
+        event("disk_sealed", "the disk tier is sealed", every_job_ended=whole)
 
 
 async def in_daemon_thread(work: Callable[[], T], name: str) -> T:

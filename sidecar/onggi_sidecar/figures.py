@@ -20,10 +20,10 @@ from onggi_sidecar.tally import Tally
 def gather_figures(
     engine: Engine, disk: DiskTier | None, tally: Tally, *, io_deadline_s: float
 ) -> dict[str, Any]:
-    """The engine's figures with the shell's beside them. Loop only."""
+    """The engine's figures with the shell's beside them. Plane only."""
     figures = engine.stats()
     errors: dict[str, int] = dict(figures["errors"])
-    for kind, count in tally.faults.items():
+    for kind, count in dict(tally.faults).items():  # others may count one meanwhile
         errors[kind] = errors.get(kind, 0) + count
     if disk is not None:
         workers = disk.workers

@@ -1,11 +1,10 @@
-"""The loop around the engine: what happened goes in, what it asks for is done.
+"""What stands around the engine: events go in, what it asks for is done.
 
-Everything here runs on the agent's one event loop. A step reads and changes state without an
-await in between, so nothing can come between a lookup and its pin; other threads hand their
-events over through the mailbox.
+Everything here runs on the data plane's thread. A step reads and changes state in one go, so
+nothing can come between a lookup and its pin; other threads hand their events over through the
+mailbox.
 """
 
-import asyncio
 from collections.abc import Callable
 from typing import Final, Protocol
 
@@ -21,18 +20,14 @@ from onggi_core.engine.actions import (
     WriteRun,
 )
 from onggi_core.engine.engine import Engine
-from onggi_core.engine.events import Asked, Event, Tick
+from onggi_core.engine.events import Asked, Event
 from onggi_core.engine.loads import WAIT_MAX_S
 from onggi_core.wire.frame import FATAL, frame, refusal
 from onggi_core.wire.requests import LoadPrepare
-from onggi_sidecar.arena.toucher import Toucher
 from onggi_sidecar.disk.tier import DiskTier
 
-TICK_S: Final = 0.25
-"""Leases are half a minute and a filesystem is asked again after seconds; a load's own deadline
-has a timer of its own."""
 WAIT_MARGIN_S: Final = 0.001
-"""A timer may fire this much early by the clock it is compared with."""
+"""A wake-up may come this much early by the clock it is compared with."""
 
 
 class Peer(Protocol):
@@ -42,40 +37,46 @@ class Peer(Protocol):
 
     def close_after_sending(self) -> None: ...
 
-    def end(self) -> None: ...
+
+class Extents(Protocol):
+    """Who makes memory resident and gives it back, in its own time."""
+
+    def touch(self, extent: int) -> None: ...
+
+    def release(self, extent: int) -> None: ...
 
 
 class Shell:
-    """Steps one engine. `disk` is absent when there is no disk tier."""
+    """Steps one engine. `disk` is absent when there is no disk tier. `wake_at` is told when a load
+    that waits has to be looked at again."""
 
     def __init__(
         self,
         engine: Engine,
         *,
         disk: DiskTier | None,
-        toucher: Toucher,
-        loop: asyncio.AbstractEventLoop,
+        toucher: Extents,
         clock: Callable[[], float],
     ) -> None:
         self.engine = engine
         self.peers: dict[int, Peer] = {}
+        self.wake_at: Callable[[float], None] = lambda _: None
         self._disk = disk
         self._toucher = toucher
-        self._loop = loop
         self._clock = clock
-        self._ticking: asyncio.TimerHandle | None = None
 
     def step(self, event: Event) -> None:
-        """Let the engine decide and carry out what it says. Loop only."""
+        """Let the engine decide and carry out what it says."""
         self.carry_out(self.engine.step(event, self._clock()))
 
     def ask(self, asked: Asked) -> None:
-        """A client's request; a load that has to wait gets a timer for its deadline."""
-        actions = self.engine.step(asked, self._clock())
+        """A client's request; a load that has to wait is looked at again at its deadline."""
+        now_s = self._clock()
+        actions = self.engine.step(asked, now_s)
         request = asked.request
         if isinstance(request, LoadPrepare) and request.wait_ms and not _answers(actions, asked):
             wait_s = min(request.wait_ms / 1000, WAIT_MAX_S)  # what the engine gives at most
-            self._loop.call_later(wait_s + WAIT_MARGIN_S, self.step, Tick())
+            self.wake_at(now_s + wait_s + WAIT_MARGIN_S)
         self.carry_out(actions)
 
     def carry_out(self, actions: list[Action]) -> None:
@@ -107,14 +108,6 @@ class Shell:
         """Without a disk tier the engine has no segments and so never asks for a page of it."""
         assert self._disk is not None
         return self._disk
-
-    def start_ticking(self) -> None:
-        self.step(Tick())
-        self._ticking = self._loop.call_later(TICK_S, self.start_ticking)
-
-    def stop_ticking(self) -> None:
-        if self._ticking is not None:
-            self._ticking.cancel()
 
 
 def _answers(actions: list[Action], asked: Asked) -> bool:

@@ -22,7 +22,7 @@ class Timed(NamedTuple):
 
 
 class Tally:
-    """Counts since the agent's start. Loop only."""
+    """Counts since the agent's start. The plane's; others only read, and count faults of theirs."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.requests = [0] * OPS_COUNTED

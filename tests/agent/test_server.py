@@ -1,6 +1,5 @@
 """The socket under clients that are wrong, hostile, slow or many: others are undisturbed."""
 
-import asyncio
 import contextlib
 import socket
 import struct
@@ -12,8 +11,6 @@ from agent_process import SPACE, AgentProcess, BareClient, chain, until
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from onggi_core.engine.engine import Engine
-from onggi_core.engine.state import Facts
 from onggi_core.wire.cut import Frame
 from onggi_core.wire.frame import PAYLOAD_MAX_BYTES, Op, Status, frame
 from onggi_core.wire.replies import StorePrepared
@@ -26,17 +23,13 @@ from onggi_core.wire.requests import (
     StoreOutcome,
     StorePrepare,
 )
-from onggi_sidecar import server as server_module
-from onggi_sidecar.server import Server
-from onggi_sidecar.shell import Shell
-from onggi_sidecar.socketfile import claim_socket
-from onggi_sidecar.tally import Tally
 
 
 @pytest.fixture(scope="module")
 def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AgentProcess]:
     process = AgentProcess(tmp_path_factory.mktemp("run"), "--memory", "16MiB", "--extent", "4MiB")
     process.wait_for("arena_ready")
+    process.wait_for("listening")
     yield process
     assert process.end() == 0
     assert process.said("asyncio") == []
@@ -229,32 +222,3 @@ def test_a_file_at_the_path_that_is_no_socket_is_kept(memory_folder: Path) -> No
     assert "is not a socket" in agent.said("start_refused")[0]["message"]
     assert path.read_text() == "precious"
     agent.clean_up()
-
-
-def test_a_connection_without_a_hello_does_not_stay(
-    monkeypatch: pytest.MonkeyPatch, memory_folder: Path
-) -> None:
-    """The limit is ten seconds; one tenth of one here."""
-    monkeypatch.setattr(server_module, "HELLO_WITHIN_S", 0.1)
-    loop = asyncio.new_event_loop()
-    try:
-        said = loop.run_until_complete(_what_an_idle_connection_hears(memory_folder / "s"))
-    finally:
-        loop.close()
-    assert b"no HELLO within" in said
-
-
-async def _what_an_idle_connection_hears(path: Path) -> bytes:
-    loop = asyncio.get_running_loop()
-    engine = Engine(Facts(bytes(16), "arena", 0, 0, 4096, 0))
-    shell = Shell(engine, disk=None, loop=loop, clock=loop.time)
-    server = Server(shell, Tally(loop.time))
-    claim = claim_socket(path)
-    await server.start(claim.listen())
-    reader, writer = await asyncio.open_unix_connection(str(path))
-    said = await asyncio.wait_for(reader.read(), 10)
-    writer.close()
-    await writer.wait_closed()
-    server.close()
-    claim.release()
-    return said

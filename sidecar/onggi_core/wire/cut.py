@@ -15,38 +15,67 @@ class Frame(NamedTuple):
 
 
 class Cutter:
-    """Feed it what was read; it hands back the whole frames and keeps the rest.
+    """Give it what was read with `add`, take whole frames with `next`; `feed` is both.
 
-    Holds at most one frame's worth of bytes beyond what was fed, because a header that announces
-    more than PAYLOAD_MAX_BYTES raises WireError before any of it is awaited.
+    Holds what was added and not yet taken, and never awaits more than one frame: a header that
+    announces more than PAYLOAD_MAX_BYTES raises WireError before any of it is awaited.
     """
 
-    __slots__ = ("_rest",)
+    __slots__ = ("_at", "_buffer")
 
     def __init__(self) -> None:
-        self._rest = b""
+        self._buffer: bytes | bytearray = b""
+        self._at = 0
+
+    def add(self, data: bytes) -> None:
+        """Append to the stream. What is left of an earlier piece is grown in place, so that a frame
+        that comes a byte at a time is not copied for each of them."""
+        if self._at >= len(self._buffer):
+            self._buffer = data
+        elif isinstance(self._buffer, bytearray):
+            del self._buffer[: self._at]
+            self._buffer += data
+        else:
+            self._buffer = bytearray(self._buffer[self._at :]) + data
+        self._at = 0
+
+    def next(self) -> Frame | None:
+        """The next whole frame, or None. Raises WireError (TOO_LARGE)."""
+        buffer, at = self._buffer, self._at
+        if len(buffer) - at < HEADER_BYTES:
+            return None
+        length, op, status, request_id = HEADER.unpack_from(buffer, at)
+        if length > PAYLOAD_MAX_BYTES:
+            raise WireError(
+                Status.TOO_LARGE,
+                f"frame announces {length} bytes; the limit is {PAYLOAD_MAX_BYTES}",
+            )
+        start = at + HEADER_BYTES
+        end = start + length
+        if len(buffer) < end:
+            return None
+        self._at = end
+        if isinstance(buffer, bytearray):
+            return Frame(op, status, request_id, bytes(memoryview(buffer)[start:end]))
+        return Frame(op, status, request_id, buffer[start:end])
 
     def feed(self, data: bytes) -> list[Frame]:
         """Whole frames completed by `data`, in order. Raises WireError (TOO_LARGE)."""
-        buffer = self._rest + data if self._rest else data
+        self.add(data)
         frames: list[Frame] = []
-        at, end = 0, len(buffer)
-        while end - at >= HEADER_BYTES:
-            length, op, status, request_id = HEADER.unpack_from(buffer, at)
-            if length > PAYLOAD_MAX_BYTES:
-                raise WireError(
-                    Status.TOO_LARGE,
-                    f"frame announces {length} bytes; the limit is {PAYLOAD_MAX_BYTES}",
-                )
-            start = at + HEADER_BYTES
-            if end - start < length:
-                break
-            frames.append(Frame(op, status, request_id, buffer[start : start + length]))
-            at = start + length
-        self._rest = buffer[at:]
+        while (got := self.next()) is not None:
+            frames.append(got)
         return frames
 
     @property
     def waiting(self) -> bool:
         """True inside a frame: a stream that ends now was cut."""
-        return bool(self._rest)
+        return self._at < len(self._buffer)
+
+    @property
+    def awaited_bytes(self) -> int:
+        """Size of the frame whose header is next, header included; 0 while there is no header."""
+        if len(self._buffer) - self._at < HEADER_BYTES:
+            return 0
+        length: int = HEADER.unpack_from(self._buffer, self._at)[0]
+        return HEADER_BYTES + length
