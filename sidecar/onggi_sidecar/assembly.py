@@ -15,16 +15,17 @@ from onggi_core.engine.events import BudgetSet, ExtentRefused, ExtentTouched
 from onggi_core.engine.state import Facts
 from onggi_core.quantity import spell_bytes
 from onggi_core.wire import replies
-from onggi_sidecar.arena.file import ARENA_NAME, ArenaFile, create_arena
+from onggi_sidecar.arena.file import ARENA_NAME, ArenaFile, create_arena, in_memory
 from onggi_sidecar.arena.toucher import Settled, Toucher
 from onggi_sidecar.cgroup import OVERHEAD_BYTES, memory_limit_bytes
 from onggi_sidecar.config import AgentConfig
 from onggi_sidecar.disk.budget import segments_within
-from onggi_sidecar.disk.folder import ClaimedFolder, Holder, claim_folder
+from onggi_sidecar.disk.folder import ClaimedFolder, claim_folder
 from onggi_sidecar.disk.recovery import RecoveredTier, recover, system_dice
 from onggi_sidecar.disk.tier import SEAL_RESERVE_S, DiskTier
 from onggi_sidecar.disk.workers import Workers
 from onggi_sidecar.errors import DiskUnavailable, StartRefused
+from onggi_sidecar.holder import Holder
 from onggi_sidecar.log import error, event, warn
 from onggi_sidecar.mailbox import Mailbox
 
@@ -64,6 +65,12 @@ def open_arena(config: AgentConfig) -> ArenaFile:
         extent_bytes=config.extent,
         epoch=os.urandom(EPOCH_BYTES),
     )
+    if not in_memory(arena.path.parent):
+        warn(
+            "arena_not_in_memory",
+            f"{arena.path.parent} is on a disk: the kernel writes the arena there, and loads may "
+            "wait for it; put the socket on a memory-backed volume (tmpfs, medium: Memory)",
+        )
     given_bytes = arena.header.extent_count * config.extent
     if config.memory_said:
         event("memory_share", config.memory_said, memory_bytes=config.memory)

@@ -13,19 +13,22 @@ EXIT_CONFIG: Final = 2
 """A wrong flag, variable or file field; argparse's own code for the same thing."""
 
 AGENT_FLAGS: Final = (
-    ("memory", "SIZE", "size of the host tier, such as 1GiB"),
-    ("disk", "SIZE", "size of the disk tier, such as 4GiB; 0 for none"),
-    ("disk-path", "FOLDER", "where the disk tier lies"),
-    ("disk-claim", "HOW", "exclusive, or shared by several agents"),
-    ("socket", "PATH", "socket to listen on; the arena lies beside it"),
-    ("extent", "SIZE", "step in which memory is touched, such as 64MiB"),
-    ("http-host", "ADDRESS", "address of /healthz, /readyz, /metrics"),
-    ("http-port", "PORT", "port of the same; 0 for any free one"),
-    ("mode", "MODE", "Active, Observe or Paused"),
-    ("shutdown-deadline-s", "SECONDS", "time to end in"),
-    ("io-deadline-s", "SECONDS", "time a disk job may wait"),
-    ("log-level", "LEVEL", "debug, info, warning or error"),
+    ("memory", "SIZE"),
+    ("memory-max", "SIZE"),
+    ("disk", "SIZE"),
+    ("disk-max", "SIZE"),
+    ("disk-path", "FOLDER"),
+    ("disk-claim", "HOW"),
+    ("socket", "PATH"),
+    ("extent", "SIZE"),
+    ("http-host", "ADDRESS"),
+    ("http-port", "PORT"),
+    ("mode", "MODE"),
+    ("shutdown-deadline-s", "SECONDS"),
+    ("io-deadline-s", "SECONDS"),
+    ("log-level", "LEVEL"),
 )
+"""Flags that fields of the configuration have; explained by agent_help."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -47,13 +50,18 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="onggi", description="Keeps the KV cache that an LLM engine would throw away."
     )
+    parser.add_argument("--version", action=_PrintVersion, nargs=0, help="print the version")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     agent = commands.add_parser(
-        "agent", help="serve a host and a disk tier on a unix socket", allow_abbrev=False
+        "agent",
+        help="serve a host and a disk tier on a unix socket",
+        allow_abbrev=False,
+        add_help=False,
     )
-    agent.add_argument("--config", metavar="FILE", help="YAML file of the same fields")
-    for flag, metavar, text in AGENT_FLAGS:
-        agent.add_argument(f"--{flag}", metavar=metavar, help=text)
+    agent.add_argument("-h", "--help", action=_PrintAgentHelp, nargs=0)
+    agent.add_argument("--config", metavar="FILE")
+    for flag, metavar in AGENT_FLAGS:
+        agent.add_argument(f"--{flag}", metavar=metavar)
     agent.set_defaults(run=_agent)
     install = commands.add_parser("install-client", help="copy the client for an engine to load")
     install.add_argument("folder", metavar="FOLDER", type=Path)
@@ -84,6 +92,21 @@ def _install_client(parsed: argparse.Namespace) -> int:
 
     print(install_client(parsed.folder))
     return 0
+
+
+class _PrintVersion(argparse.Action):
+    """Looked up only when it is asked for: it costs a walk over installed packages."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object, **__: object) -> NoReturn:
+        parser.exit(_version(argparse.Namespace()))
+
+
+class _PrintAgentHelp(argparse.Action):
+    def __call__(self, parser: argparse.ArgumentParser, *_: object, **__: object) -> NoReturn:
+        from onggi_sidecar.agent_help import agent_help
+
+        print(agent_help({flag.replace("-", "_"): metavar for flag, metavar in AGENT_FLAGS}))
+        parser.exit()
 
 
 def _version(_: argparse.Namespace) -> int:

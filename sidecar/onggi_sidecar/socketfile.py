@@ -5,6 +5,8 @@ it, which the kernel drops with its holder, and whether somebody answers. Both a
 anything else of a live agent's (its arena lies in the same folder) is touched.
 """
 
+import contextlib
+import datetime as dt
 import errno
 import fcntl
 import os
@@ -16,6 +18,7 @@ from typing import Final
 
 from onggi_sidecar.errors import StartRefused
 from onggi_sidecar.group import give_to_group
+from onggi_sidecar.holder import Holder, read_holder, write_holder
 
 SOCKET_MODE: Final = 0o660
 BACKLOG: Final = 256
@@ -45,8 +48,7 @@ class SocketClaim:
     def release(self) -> None:
         """Remove the socket and the lock; the lock last, while it is still held."""
         self.path.unlink(missing_ok=True)
-        self.lock_path.unlink(missing_ok=True)
-        os.close(self.lock_fd)
+        _let_go(self.lock_path, self.lock_fd)
 
 
 def claim_socket(path: Path) -> SocketClaim:
@@ -63,15 +65,29 @@ def claim_socket(path: Path) -> SocketClaim:
     try:
         fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
+        holder = read_holder(lock_fd)
         os.close(lock_fd)
         raise StartRefused(
-            f"another agent serves socket {path}; give each agent a path of its own"
+            f"another agent serves socket {path}: {holder}; give each agent a path of its own"
         ) from None
     if not _lies_at(lock_fd, lock_path):  # an agent that ended took its name away meanwhile
         os.close(lock_fd)
         return claim_socket(path)
-    _remove_leftover(path)
+    try:
+        _remove_leftover(path)
+    except StartRefused:
+        _let_go(lock_path, lock_fd)
+        raise
+    since = dt.datetime.now(dt.timezone.utc).isoformat(timespec="seconds")
+    with contextlib.suppress(OSError):  # the text is for people: a full volume is no reason to end
+        write_holder(lock_fd, Holder(os.getpid(), "", since))
     return SocketClaim(path, lock_path, lock_fd)
+
+
+def _let_go(lock_path: Path, lock_fd: int) -> None:
+    """Remove a lock that is held: whoever waits for it looks whether its name is still there."""
+    lock_path.unlink(missing_ok=True)
+    os.close(lock_fd)
 
 
 def _lies_at(fd: int, path: Path) -> bool:

@@ -18,14 +18,12 @@ from typing import Final
 from onggi_core.arena_header import (
     EPOCH_OFFSET,
     EXTENTS_MAX,
-    HEADER_BYTES,
+    MAGIC,
     RETIRED_EPOCH,
     TURN_BYTES,
     TURNS_OFFSET,
     ArenaHeader,
-    NotAnArena,
     has_memory,
-    parse_header,
 )
 from onggi_core.quantity import spell_bytes
 from onggi_sidecar.errors import StartRefused
@@ -46,6 +44,11 @@ _BLOCK_BYTES: Final = 512
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
+_libc.statfs.argtypes = [ctypes.c_char_p, ctypes.c_void_p]
+_STATFS_BYTES: Final = 512
+"""More than any architecture's struct statfs, which begins with the filesystem's type."""
+_MEMORY_FILESYSTEMS: Final = (0x01021994, 0x858458F6)
+"""tmpfs, ramfs."""
 _ZEROS: Final = bytes(_TOUCH_STEP_BYTES)
 
 
@@ -189,12 +192,9 @@ def retire_leftover(path: Path) -> None:
 
 
 def _retire_descriptor(fd: int) -> None:
+    """Magic and epoch lie where they do in every version: an older client may be attached."""
     size_bytes = os.fstat(fd).st_size
-    try:
-        parse_header(os.pread(fd, HEADER_BYTES, 0))
-    except NotAnArena:
-        pass  # no client can have attached to it, so there is no epoch to take back
-    else:
+    if os.pread(fd, len(MAGIC), 0) == MAGIC:
         os.pwrite(fd, RETIRED_EPOCH, EPOCH_OFFSET)
     if size_bytes > mmap.PAGESIZE:
         punch_hole(fd, mmap.PAGESIZE, size_bytes - mmap.PAGESIZE)
@@ -204,3 +204,12 @@ def volume_room_bytes(folder: Path) -> int:
     """Bytes the volume could give to the arena now: free to us, our own leftovers gone."""
     volume = os.statvfs(folder)
     return volume.f_bavail * volume.f_frsize
+
+
+def in_memory(folder: Path) -> bool:
+    """Whether the folder's filesystem keeps its files in memory. Raises OSError."""
+    answer = ctypes.create_string_buffer(_STATFS_BYTES)
+    if _libc.statfs(os.fsencode(folder), answer) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+    return ctypes.c_long.from_buffer(answer).value in _MEMORY_FILESYSTEMS

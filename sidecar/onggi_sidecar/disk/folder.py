@@ -6,7 +6,6 @@ not mean the same. What stands in the lock file is for people only.
 """
 
 import fcntl
-import json
 import os
 from dataclasses import dataclass
 from enum import Enum
@@ -18,12 +17,12 @@ from onggi_core.geometry import ALIGN_BYTES
 from onggi_sidecar.disk.outcome import classify
 from onggi_sidecar.errors import DiskUnavailable, StartRefused
 from onggi_sidecar.group import give_to_group
+from onggi_sidecar.holder import Holder, read_holder, write_holder
 
 LOCK_NAME: Final = "lock"
 FOLDER_MODE: Final = 0o770
 SHARED_FOLDERS_MAX: Final = 64
 """Agents that can share one disk path: pods of one pool on one node, several times over."""
-_LOCK_TEXT_BYTES_MAX: Final = 4096
 
 
 class Claim(str, Enum):
@@ -34,19 +33,6 @@ class Claim(str, Enum):
     SHARED = "shared"
     """Each agent takes the first free sub-folder slot-N, so that the successor of a dead pod
     finds what it left."""
-
-
-@dataclass(frozen=True, slots=True)
-class Holder:
-    """Who holds a folder, in words."""
-
-    pid: int
-    pod: str
-    since: str
-
-    def __str__(self) -> str:
-        where = f" of pod {self.pod}" if self.pod else ""
-        return f"process {self.pid}{where} since {self.since}"
 
 
 @dataclass(slots=True)
@@ -115,26 +101,16 @@ def _lock(folder: Path, holder: Holder) -> ClaimedFolder | str:
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        held_by = _read_holder(os.pread(fd, _LOCK_TEXT_BYTES_MAX, 0))
+        held_by = read_holder(fd)
         os.close(fd)
         return held_by
-    os.ftruncate(fd, 0)
-    text = {"pid": holder.pid, "pod": holder.pod, "since": holder.since}
     try:
-        os.pwrite(fd, json.dumps(text).encode(), 0)
+        write_holder(fd, holder)
     except OSError as refused:  # the text is for people: a full filesystem is no reason to give up
         if classify(refused) is not IoOutcome.NO_SPACE:
             os.close(fd)
             raise
     return ClaimedFolder(folder, fd)
-
-
-def _read_holder(raw: bytes) -> str:
-    try:
-        text = json.loads(raw)
-        return str(Holder(int(text["pid"]), str(text["pod"]), str(text["since"])))
-    except (ValueError, KeyError, TypeError):
-        return "another process (its lock file does not say which)"
 
 
 def _probe(folder: Path) -> None:

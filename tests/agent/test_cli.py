@@ -1,0 +1,111 @@
+"""The command line's manners."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from agent_process import REPOSITORY, SMALL, AgentProcess, StartAgent
+
+from onggi_sidecar.agent_help import EXIT_CODES, agent_help
+from onggi_sidecar.cli import AGENT_FLAGS
+from onggi_sidecar.config import AgentConfig
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+
+def onggi(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "onggi_sidecar", *arguments],
+        env={"PYTHONPATH": str(REPOSITORY / "sidecar"), "PATH": ""},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def test_the_version_is_printed_either_way() -> None:
+    flag, command = onggi("--version"), onggi("version")
+    assert flag.returncode == command.returncode == 0
+    assert flag.stdout == command.stdout
+    assert re.fullmatch(r"\d+\.\d+\.\d+\S*\n", flag.stdout)
+
+
+def test_the_help_has_every_setting_with_default_and_variable_and_the_exit_codes() -> None:
+    said = onggi("agent", "--help")
+    assert said.returncode == 0
+    for name in AgentConfig.model_fields:
+        assert f"  {name} = " in said.stdout
+        assert f"ONGGI_AGENT_{name.upper()}" in said.stdout
+    for flag, metavar in AGENT_FLAGS:
+        assert f"--{flag} {metavar}," in said.stdout
+    assert "  memory = 1GiB\n" in said.stdout
+    assert "  extent = 64MiB\n" in said.stdout
+    for code, meaning in EXIT_CODES.items():
+        assert f"  {code:<3} {meaning}\n" in said.stdout
+
+
+def test_the_agents_page_has_every_setting_and_exit_code() -> None:
+    text = (DOCS / "agent.md").read_text()
+    for name in AgentConfig.model_fields:
+        assert f"`{name}`" in text
+    assert [int(code) for code in re.findall(r"^\| (\d+) \|", text, re.MULTILINE)] == [*EXIT_CODES]
+
+
+def test_every_flag_is_a_field_of_the_configuration() -> None:
+    assert {flag.replace("-", "_") for flag, _ in AGENT_FLAGS} < AgentConfig.model_fields.keys()
+    assert "FOLDER" in agent_help({"disk_path": "FOLDER"})
+
+
+def test_a_command_that_is_none_is_refused_with_those_that_are() -> None:
+    said = onggi("agnet")
+    assert said.returncode == 2
+    assert "install-client" in said.stderr
+    assert "Traceback" not in said.stderr
+
+
+def test_an_arena_that_would_lie_on_a_disk_is_warned_of(tmp_path: Path) -> None:
+    """The kernel writes such an arena to the disk, page by page."""
+    agent = AgentProcess(tmp_path, *SMALL)
+    try:
+        said = agent.wait_for("arena_not_in_memory")["message"]
+        assert f"{tmp_path} is on a disk" in said
+        agent.wait_for("listening")
+        assert agent.end() == 0
+    finally:
+        agent.clean_up()
+
+
+def test_an_arena_in_memory_is_not(start: StartAgent) -> None:
+    agent = start()
+    agent.wait_for("listening")
+    assert not agent.said("arena_not_in_memory")
+
+
+@pytest.mark.parametrize("what", ["a file", "a folder"])
+def test_a_refused_start_leaves_no_lock_behind(
+    start: StartAgent, memory_folder: Path, what: str
+) -> None:
+    socket = memory_folder / "agent.sock"
+    if what == "a file":
+        socket.write_text("mine")
+    else:
+        socket.mkdir()
+    agent = start()
+    assert agent.wait() == 1
+    assert "agent.sock is not a socket" in agent.said("start_refused")[0]["message"]
+    assert [path.name for path in memory_folder.iterdir()] == ["agent.sock"]
+
+
+def test_a_second_agent_on_the_socket_is_told_who_has_it(
+    start: StartAgent, memory_folder: Path
+) -> None:
+    first = start()
+    first.wait_for("listening")
+    second = start()
+    assert second.wait() == 1
+    said = second.said("start_refused")[0]["message"]
+    assert re.search(rf"agent.sock: process {first.process.pid} since 20\d\d-", said)
+    assert (memory_folder / "agent.sock.lock").exists()
+    assert first.end() == 0
