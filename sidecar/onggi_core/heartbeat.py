@@ -110,10 +110,13 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class Directive:
-    """The operator's answer: the mode to run in and when to report next."""
+    """The operator's answer: the mode to run in, when to report next, and what the tiers may hold;
+    None where the operator does not say, and the agent keeps what it has."""
 
     mode: Mode
     interval_s: float
+    host_bytes: int | None = None
+    disk_bytes: int | None = None
 
 
 def dump_heartbeat(beat: Heartbeat) -> bytes:
@@ -148,11 +151,14 @@ def parse_heartbeat(body: bytes) -> Heartbeat:
 
 def dump_directive(directive: Directive) -> bytes:
     """The body of the 200 answer."""
-    body = {
+    body: dict[str, Any] = {
         "version": HEARTBEAT_VERSION,
         "mode": directive.mode.value,
         "interval_s": directive.interval_s,
     }
+    for name in ("host_bytes", "disk_bytes"):
+        if (size_bytes := getattr(directive, name)) is not None:
+            body[name] = size_bytes
     return json.dumps(body, separators=(",", ":")).encode()
 
 
@@ -160,7 +166,12 @@ def parse_directive(body: bytes) -> Directive:
     """Read the answer. Raises HeartbeatError naming the first field that is wrong; an agent that
     cannot read it keeps the directive it has."""
     fields = _Fields.of(body)
-    return Directive(mode=fields.mode("mode"), interval_s=fields.interval("interval_s"))
+    return Directive(
+        mode=fields.mode("mode"),
+        interval_s=fields.interval("interval_s"),
+        host_bytes=fields.optional_count("host_bytes"),
+        disk_bytes=fields.optional_count("disk_bytes"),
+    )
 
 
 def _tier_bytes(fields: "_Fields") -> TierBytes:
@@ -230,6 +241,9 @@ class _Fields:
                 self.path + name, f"is {_shown(value)}, expected a whole number of 0 or more"
             )
         return value
+
+    def optional_count(self, name: str) -> int | None:
+        return self.count(name) if name in self.values else None
 
     def name(self, name: str) -> str:
         value = self._get(name)

@@ -9,11 +9,9 @@ and heartbeats, and talks to the plane by calls that end in bounded time.
 """
 
 import asyncio
-import contextlib
 import functools
 import gc
 import importlib
-import resource
 import signal
 import sys
 import time
@@ -27,7 +25,6 @@ from onggi_core.engine.events import ModeSet, Stopping, Tick
 from onggi_core.heartbeat import Directive
 from onggi_core.wire import replies
 from onggi_sidecar.assembly import (
-    budget_at_start,
     end_disk,
     in_daemon_thread,
     make_disk_tier,
@@ -36,7 +33,9 @@ from onggi_sidecar.assembly import (
     open_disk,
     start_touching,
 )
+from onggi_sidecar.budgets import Budgets
 from onggi_sidecar.config import AgentConfig
+from onggi_sidecar.descriptors import DESCRIPTORS_MIN, raise_descriptor_limit
 from onggi_sidecar.disk.tier import DiskTier
 from onggi_sidecar.errors import StartRefused
 from onggi_sidecar.figures import gather_figures
@@ -54,19 +53,16 @@ GC_THRESHOLD: Final = 50_000
 """A lookup makes a few hundred objects that die by count; looking for cycles at every 700 of them
 costs more than the lookup."""
 
-DESCRIPTORS_MIN: Final = 64
-"""Of the process: some 20 for itself, and some for clients and disk segments."""
-
 EXIT_OK: Final = 0
 EXIT_REFUSED: Final = 1
 EXIT_FAULT: Final = 70
 """EX_SOFTWARE: a bug. The container is restarted and finds its disk tier again."""
 
 
-def run_agent(config: AgentConfig) -> int:
-    """Run until SIGTERM or SIGINT; the exit code."""
+def run_agent(config: AgentConfig, reread: Callable[[], AgentConfig]) -> int:
+    """Run until SIGTERM or SIGINT; the exit code. reread: the configuration anew, for SIGHUP."""
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    allowed = _raise_descriptor_limit()
+    allowed = raise_descriptor_limit()
     if allowed < DESCRIPTORS_MIN:
         error(
             "start_refused",
@@ -75,7 +71,7 @@ def run_agent(config: AgentConfig) -> int:
         return EXIT_REFUSED
     gc.set_threshold(GC_THRESHOLD)
     try:
-        return asyncio.run(Agent(config).run())
+        return asyncio.run(Agent(config, reread).run())
     except OSError as fault:
         LOG.debug("where it failed", exc_info=fault)
         where = f" on {fault.filename}" if fault.filename else ""
@@ -83,20 +79,13 @@ def run_agent(config: AgentConfig) -> int:
         return EXIT_REFUSED
 
 
-def _raise_descriptor_limit() -> int:
-    """A terabyte of disk is a thousand open segments, and the usual soft limit is 1,024."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return sys.maxsize if allowed == resource.RLIM_INFINITY else allowed
-
-
 class Agent:
     """One life. Every resource is released by an exit stack, in reverse order of its making."""
 
-    def __init__(self, config: AgentConfig) -> None:
+    def __init__(self, config: AgentConfig, reread: Callable[[], AgentConfig]) -> None:
         self._config = config
+        self._reread = reread
+        self._budgets: Budgets | None = None
         self._told_to_stop = asyncio.Event()
         self._fault = False
         self._tally = Tally(time.perf_counter)
@@ -110,6 +99,7 @@ class Agent:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._told_to_stop.set)
+        loop.add_signal_handler(signal.SIGHUP, self._read_again)
         loop.set_exception_handler(self._unexpected)
         async with AsyncExitStack() as stack:
             starting = asyncio.create_task(self._start(stack))
@@ -150,7 +140,7 @@ class Agent:
         mailbox = Mailbox()
         arena = open_arena(config)
         stack.callback(arena.retire)
-        extents = budget_at_start(config, arena, None).extents
+        extents = min(config.memory // config.extent, arena.header.extent_count)
         toucher = start_touching(arena, mailbox, extents)
         stack.callback(toucher.stop)
         gc.disable()  # a million adopted blocks are no cycles, and looking for them costs seconds
@@ -165,7 +155,13 @@ class Agent:
         shell = Shell(self._engine, disk=self._disk, toucher=toucher, clock=time.monotonic)
         for adopted in opened.found.adopted if opened is not None else ():
             shell.step(adopted)
-        shell.step(budget_at_start(config, arena, opened))
+        self._budgets = Budgets(
+            config,
+            extents=arena.header.extent_count,
+            plan=opened.found.plan if opened is not None else None,
+            post=mailbox.post,
+        )
+        shell.step(self._budgets.present)
         await importing
         self._serve(shell, mailbox, claim, stack)
         event(
@@ -269,6 +265,12 @@ class Agent:
         if self._figures()["mode"] != directive.mode.value:
             event("mode_set", f"the operator set mode {directive.mode.value}", mode=mode.name)
             self._plane.post(ModeSet(mode))
+        assert self._budgets is not None
+        self._budgets.set(directive.host_bytes, directive.disk_bytes, who="the operator")
+
+    def _read_again(self) -> None:
+        if self._budgets is not None:  # else the start reads it soon enough
+            self._budgets.read_again(self._reread)
 
     def _posting_ended(self, posting: "asyncio.Task[None]") -> None:
         """A bug in heartbeats is told, and the agent serves on: no request needs them."""

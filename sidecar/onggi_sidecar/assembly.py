@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from onggi_core.arena_header import EPOCH_BYTES
 from onggi_core.engine.engine import Engine
-from onggi_core.engine.events import BudgetSet, ExtentRefused, ExtentTouched
+from onggi_core.engine.events import ExtentRefused, ExtentTouched
 from onggi_core.engine.state import Facts
 from onggi_core.quantity import spell_bytes
 from onggi_core.wire import replies
@@ -19,7 +19,6 @@ from onggi_sidecar.arena.file import ARENA_NAME, ArenaFile, create_arena, in_mem
 from onggi_sidecar.arena.toucher import Settled, Toucher
 from onggi_sidecar.cgroup import OVERHEAD_BYTES, memory_limit_bytes
 from onggi_sidecar.config import AgentConfig
-from onggi_sidecar.disk.budget import segments_within
 from onggi_sidecar.disk.folder import ClaimedFolder, claim_folder
 from onggi_sidecar.disk.recovery import RecoveredTier, recover, system_dice
 from onggi_sidecar.disk.tier import SEAL_RESERVE_S, DiskTier
@@ -93,22 +92,6 @@ def open_arena(config: AgentConfig) -> ArenaFile:
         given_bytes=given_bytes,
     )
     return arena
-
-
-def budget_at_start(
-    config: AgentConfig, arena: ArenaFile, opened: "OpenedDisk | None"
-) -> BudgetSet:
-    """What the tiers may hold until somebody says otherwise."""
-    extents = min(config.memory // config.extent, arena.header.extent_count)
-    return BudgetSet(extents, segments_for(config.disk, config, opened))
-
-
-def segments_for(disk_bytes: int, config: AgentConfig, opened: "OpenedDisk | None") -> int:
-    """How many segments a live disk budget of that size holds."""
-    if opened is None:
-        return 0
-    plan = opened.found.plan
-    return segments_within(disk_bytes, cut_for_bytes=config.disk_bytes_max, plan=plan)
 
 
 def start_touching(arena: ArenaFile, mailbox: Mailbox, extents: int) -> Toucher:

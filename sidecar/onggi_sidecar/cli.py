@@ -76,6 +76,7 @@ def _agent(parsed: argparse.Namespace) -> int:
     from onggi_sidecar.config import ConfigRefused, load_config
     from onggi_sidecar.log import set_up_logging
 
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the agent listens to it
     given = {k: v for k, v in vars(parsed).items() if k != "run" and v is not None}
     try:
         config = load_config(given, os.environ)
@@ -84,7 +85,7 @@ def _agent(parsed: argparse.Namespace) -> int:
             print(f"onggi agent: {line}", file=sys.stderr)
         return EXIT_CONFIG
     set_up_logging(config.log_level.value)
-    return run_agent(config)
+    return run_agent(config, lambda: load_config(given, os.environ))
 
 
 def _install_client(parsed: argparse.Namespace) -> int:

@@ -121,8 +121,22 @@ def test_no_body_breaks_the_parser(body: bytes) -> None:
 
 
 def test_a_directive_survives_the_wire() -> None:
-    directive = Directive(Mode.PAUSED, 5.0)
-    assert parse_directive(dump_directive(directive)) == directive
+    for directive in (Directive(Mode.PAUSED, 5.0), Directive(Mode.ACTIVE, 1.0, 2**30, 0)):
+        assert parse_directive(dump_directive(directive)) == directive
+
+
+def test_an_operator_that_says_nothing_of_budgets_is_understood() -> None:
+    """Nothing is what an older one says: an agent keeps what it has."""
+    assert b"bytes" not in dump_directive(Directive(Mode.ACTIVE, 5.0))
+    body = b'{"version":1,"mode":"Active","interval_s":5,"disk_bytes":7}'
+    assert parse_directive(body) == Directive(Mode.ACTIVE, 5.0, None, 7)
+
+
+@pytest.mark.parametrize("wrong", [-1, 1.5, "1Gi", None, True])
+def test_a_directive_with_a_wrong_budget_is_refused(wrong: object) -> None:
+    body = {"version": 1, "mode": "Active", "interval_s": 5, "host_bytes": wrong}
+    with pytest.raises(HeartbeatError, match=r"^host_bytes: "):
+        parse_directive(json.dumps(body).encode())
 
 
 @pytest.mark.parametrize("interval_s", [0, 301, "5", None, float("nan")])
