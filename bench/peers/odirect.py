@@ -13,7 +13,7 @@ from types import TracebackType
 
 from bench.pages import Region
 from bench.sizes import MIB
-from onggi_sidecar.disk.workers import THREADS
+from onggi_sidecar.disk.schedule import THREADS
 
 NAME = f"O_DIRECT preadv, {THREADS} threads"
 

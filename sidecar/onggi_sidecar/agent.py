@@ -149,7 +149,7 @@ class Agent:
             self._tally.fault("disk_unavailable")
         if opened is not None:
             stack.callback(opened.folder.release)
-            self._tally.fault("journal_damaged", opened.found.report.damaged_blocks)
+            self._tally.fault("table_damaged", opened.found.report.damaged_blocks)
             self._disk = make_disk_tier(opened, arena, mailbox, config)
         self._engine = make_engine(config, arena, opened)
         shell = Shell(self._engine, disk=self._disk, toucher=toucher, clock=time.monotonic)
@@ -212,7 +212,7 @@ class Agent:
             reporting.post_heartbeats(obey=self._obey, ended=self._posting_ended)
 
     async def _take_down(self, shell: Shell, server: Server, plane: Plane) -> None:
-        """Stop admitting, finish or abandon I/O within the deadline, seal the journal."""
+        """Stop admitting, finish or abandon I/O within the deadline, seal the page table."""
         deadline_s = time.monotonic() + self._config.shutdown_deadline_s
 
         def stop_admitting() -> None:
@@ -230,7 +230,7 @@ class Agent:
         """On the way down: what fails is told, and the rest of the end still happens."""
         try:
             return plane.call(work)
-        except Exception as fault:  # noqa: BLE001  the journal has to be sealed all the same
+        except Exception as fault:  # noqa: BLE001  the page table has to be sealed all the same
             LOG.error("the data plane failed at the end", exc_info=fault)
             self._fault = True
             return None

@@ -21,6 +21,7 @@ from onggi_sidecar.cgroup import OVERHEAD_BYTES, memory_limit_bytes
 from onggi_sidecar.config import AgentConfig
 from onggi_sidecar.disk.folder import ClaimedFolder, claim_folder
 from onggi_sidecar.disk.recovery import RecoveredTier, recover, system_dice
+from onggi_sidecar.disk.segments import Segments
 from onggi_sidecar.disk.tier import SEAL_RESERVE_S, DiskTier
 from onggi_sidecar.disk.workers import Workers
 from onggi_sidecar.errors import DiskUnavailable, StartRefused
@@ -161,10 +162,15 @@ def make_disk_tier(
     opened: OpenedDisk, arena: ArenaFile, mailbox: Mailbox, config: AgentConfig
 ) -> DiskTier:
     return DiskTier(
-        opened.folder.path,
-        plan=opened.found.plan,
-        journal=opened.found.journal,
-        devices=opened.found.devices,
+        table=opened.found.table,
+        segments=Segments(
+            opened.folder.path,
+            plan=opened.found.plan,
+            tier_uuid=opened.found.table.tier_uuid,
+            devices=opened.found.devices,
+            unused=opened.found.unused_segments,
+            clock=time.monotonic,
+        ),
         memory=arena,
         workers=Workers(time.monotonic),
         ended=mailbox.post,
@@ -190,7 +196,7 @@ def make_engine(config: AgentConfig, arena: ArenaFile, opened: OpenedDisk | None
 
 
 async def end_disk(disk: DiskTier, writes_left: Callable[[], bool], deadline_s: float) -> None:
-    """Write what waits for the disk, abandon what the time does not reach, seal the journal.
+    """Write what waits for the disk, abandon what the time does not reach, seal the page table.
     writes_left: whether blocks are still on their way; each write's end may start another."""
     write_until_s = deadline_s - SEAL_RESERVE_S
     while writes_left() and time.monotonic() < write_until_s:
@@ -199,7 +205,7 @@ async def end_disk(disk: DiskTier, writes_left: Callable[[], bool], deadline_s: 
         async with asyncio.timeout(deadline_s - time.monotonic() + SEAL_RESERVE_S):
             whole = await in_daemon_thread(lambda: disk.stop(deadline_s=deadline_s), "onggi-seal")
     except (OSError, TimeoutError) as fault:
-        warn("journal_unsealed", f"the journal could not be sealed: {fault or 'disk hangs'}")
+        warn("table_unsealed", f"the page table could not be sealed: {fault or 'disk hangs'}")
     else:
         event("disk_sealed", "the disk tier is sealed", every_job_ended=whole)
 

@@ -82,5 +82,4 @@ class Budgets:
     def _segments(self, disk_bytes: int) -> int:
         if self._plan is None:
             return 0
-        cut_for_bytes = self._config.disk_bytes_max
-        return segments_within(disk_bytes, cut_for_bytes=cut_for_bytes, plan=self._plan)
+        return segments_within(disk_bytes, self._plan)

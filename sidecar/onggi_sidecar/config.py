@@ -36,7 +36,7 @@ EXTENT_BYTES_MIN: Final = MIB
 EXTENT_BYTES_MAX: Final = 2048 * MIB
 """The wire and the arena's header say it in 32 bits."""
 DISK_BYTES_MAX: Final = 64 * 1024 * 1024 * MIB
-"""65,536 segments of 1 GiB, each an open file; reading the journal maps 2 GiB of places."""
+"""65,536 segments of 1 GiB, each an open file; their page table is 16 MiB each at most."""
 SOCKET_PATH_BYTES_MAX: Final = 107
 """sun_path of a unix socket, its closing zero taken off."""
 CONFIG_FILE_BYTES_MAX: Final = 1024 * 1024

@@ -30,18 +30,18 @@ def gather_figures(
         figures |= {
             "disk_jobs": workers.waiting,
             "disk_stuck_jobs": workers.stuck(longer_than_s=io_deadline_s),
-            "disk_no_space": int(disk.no_space),
-            "journal_bytes": disk.journal_bytes,
+            "disk_no_space": int(disk.segments.no_space),
+            "disk_table_bytes": disk.table.file_bytes,
         }
         for kind, count in (
             ("disk_late", workers.counts.late),
-            ("disk_queue_full", workers.counts.refused),
+            ("disk_queue_full", sum(workers.counts.refused.values())),
         ):
             if count:
                 errors[kind] = count
     else:
         figures |= dict.fromkeys(
-            ("disk_jobs", "disk_stuck_jobs", "disk_no_space", "journal_bytes"), 0
+            ("disk_jobs", "disk_stuck_jobs", "disk_no_space", "disk_table_bytes"), 0
         )
     figures["errors"] = errors
     return figures

@@ -89,7 +89,7 @@ _GAUGES: Final[tuple[tuple[str, str, _Parts], ...]] = (
     ("onggi_disk_jobs", "Disk jobs not ended", (("disk_jobs", {}),)),
     ("onggi_disk_stuck_jobs", "Disk jobs past their deadline", (("disk_stuck_jobs", {}),)),
     ("onggi_disk_no_space", "1 while the filesystem is full", (("disk_no_space", {}),)),
-    ("onggi_journal_bytes", "Size of the disk tier's journal", (("journal_bytes", {}),)),
+    ("onggi_disk_table_bytes", "Size of the disk tier's page table", (("disk_table_bytes", {}),)),
 )
 
 

@@ -20,7 +20,7 @@ from onggi_core.engine.actions import (
     WriteRun,
 )
 from onggi_core.engine.engine import Engine
-from onggi_core.engine.events import Asked, Event
+from onggi_core.engine.events import Asked, BudgetSet, Event
 from onggi_core.engine.loads import WAIT_MAX_S
 from onggi_core.wire.frame import FATAL, frame, refusal
 from onggi_core.wire.requests import LoadPrepare
@@ -67,6 +67,8 @@ class Shell:
 
     def step(self, event: Event) -> None:
         """Let the engine decide and carry out what it says."""
+        if type(event) is BudgetSet and self._disk is not None:
+            self._disk.segments.make_ahead_within(event.segments)
         self.carry_out(self.engine.step(event, self._clock()))
 
     def ask(self, asked: Asked) -> None:

@@ -1,5 +1,6 @@
 """A disk tier on a real folder, stepped by hand: what the disk tests share."""
 
+import contextlib
 import itertools
 import queue
 import time
@@ -12,7 +13,17 @@ from onggi_core.engine.actions import ReadRun, WriteRun
 from onggi_core.engine.events import IoOutcome, ReadEnded, WriteEnded
 from onggi_core.geometry import stride
 from onggi_core.wire.requests import SpaceSpec
+from onggi_sidecar.disk.layout import (
+    BLOCK_BYTES,
+    RECORD,
+    RECORD_BYTES,
+    REGIONS_OFFSET,
+    close_block,
+    pack_record,
+    patch_record,
+)
 from onggi_sidecar.disk.recovery import RecoveryReport, recover
+from onggi_sidecar.disk.segments import Segments
 from onggi_sidecar.disk.tier import DiskTier
 from onggi_sidecar.disk.workers import Workers
 
@@ -20,6 +31,8 @@ MIB = 1024 * 1024
 PAGE_BYTES = 128 * 1024 - 100  # not a multiple of 4 KiB, as real pages may be
 SPACE = SpaceSpec(b"f" * 16, PAGE_BYTES, 16)
 WAIT_S = 10.0
+Fields = tuple[bytes, bytes, bytes, int]
+"""Of a record: key, parent, checksum, space number."""
 
 
 class Memory(Protocol):
@@ -54,31 +67,39 @@ class Bench:
     budget_bytes: int = 64 * MIB
     io_deadline_s: float = 5.0
     threads: int = 2
+    wall_clock: Callable[[], float] = time.time
     ends: "queue.Queue[WriteEnded | ReadEnded]" = field(default_factory=queue.Queue)
     adopted: dict[bytes, Found] = field(default_factory=dict)
     spaces: dict[bytes, SpaceSpec] = field(default_factory=dict)
+    killed: bool = False
     jobs: "itertools.count[int]" = field(default_factory=itertools.count)
 
     def __post_init__(self) -> None:
         found = recover(self.folder, budget_bytes=self.budget_bytes, dice=lambda n: b"u" * n)
         self.report: RecoveryReport = found.report
-        self.journal = found.journal
+        self.table = found.table
         self.plan = found.plan
         for event in found.adopted:
             rows = zip(event.keys, event.parents, event.places, event.checksums, strict=True)
             self.adopted |= {row[0]: Found(*row) for row in rows}
             self.spaces |= dict.fromkeys(event.keys, event.space)
         self.workers = Workers(time.monotonic, threads=self.threads)
-        self.tier = DiskTier(
+        self.segments = Segments(
             self.folder,
             plan=found.plan,
-            journal=found.journal,
+            tier_uuid=found.table.tier_uuid,
             devices=found.devices,
+            unused=found.unused_segments,
+            clock=time.monotonic,
+        )
+        self.tier = DiskTier(
+            table=found.table,
+            segments=self.segments,
             memory=self.memory,
             workers=self.workers,
             ended=self.ends.put,
             clock=time.monotonic,
-            wall_clock=time.time,
+            wall_clock=self.wall_clock,
             io_deadline_s=self.io_deadline_s,
         )
 
@@ -114,9 +135,19 @@ class Bench:
     def stop(self) -> bool:
         return self.tier.stop(deadline_s=time.monotonic() + WAIT_S)
 
+    def idle(self) -> None:
+        """Wait until the tier's own work is done, too."""
+        self.workers.drain(deadline_s=time.monotonic() + WAIT_S)
+        assert not self.workers.waiting
+
     def kill(self) -> None:
-        """End as a killed process does: nothing more is written."""
-        self.workers.stop(deadline_s=time.monotonic() + WAIT_S)
+        """End as a killed process does: nothing more is written, and its files are closed."""
+        if not self.workers.stop(deadline_s=time.monotonic() + WAIT_S) and not self.killed:
+            self.killed = True
+            self.table.close()
+            for number in range(self.plan.segments):
+                if (device := self.segments.at(number)) is not None:
+                    device.close()
 
 
 def run_of_one(job: int, block: Found, space: SpaceSpec = SPACE) -> ReadRun:
@@ -144,3 +175,34 @@ def edit(path: Path, offset: int, change: Callable[[bytes], bytes], length: int 
         old = file.read(length)
         file.seek(offset)
         file.write(change(old))
+
+
+def record_offset(table: Path, name: bytes) -> int:
+    """Where the record of a key lies in the page table."""
+    raw = table.read_bytes()
+    at = raw.index(name, REGIONS_OFFSET)
+    assert at % BLOCK_BYTES % RECORD_BYTES == 0
+    return at
+
+
+def rewrite_record(table: Path, name: bytes, change: Callable[..., Fields | bytes]) -> None:
+    """Another record in place of a key's, with a CRC and a digest that fit."""
+    at = record_offset(table, name)
+    block = at // BLOCK_BYTES * BLOCK_BYTES
+
+    def rewritten(raw: bytes) -> bytes:
+        blocks = bytearray(raw)
+        fields = change(*RECORD.unpack_from(raw, at - block))
+        record = fields if isinstance(fields, bytes) else pack_record(*fields)
+        patch_record(blocks, (at - block) // RECORD_BYTES, record)
+        close_block(blocks, 0)
+        return bytes(blocks)
+
+    edit(table, block, rewritten, BLOCK_BYTES)
+
+
+def fill_up(path: Path) -> None:
+    """Take all the room that a filesystem has."""
+    with path.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+        while True:
+            file.write(bytes(64 * 1024))

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 from agent_process import MIB, SMALL, AgentProcess, BareClient, StartAgent, chain, ready, until
-from disk_bench import edit
+from disk_bench import edit, fill_up
 
-from onggi_sidecar.disk.record import RECORD_BYTES
+from onggi_sidecar.disk.layout import BLOCK_BYTES, REGIONS_OFFSET
 from onggi_sidecar.disk.segment import SEGMENT_HEADER_BYTES
 
 
@@ -120,7 +120,7 @@ def test_damage_on_disk_costs_only_the_damaged_blocks(
     client.close()
 
 
-def test_damage_in_the_journal_is_counted_at_the_start(
+def test_damage_in_the_page_table_is_counted_at_the_start(
     start: StartAgent, disk_flags: tuple[str, ...], tmp_path: Path
 ) -> None:
     agent = start(*disk_flags)
@@ -129,13 +129,13 @@ def test_damage_in_the_journal_is_counted_at_the_start(
     client.wait_until_on_disk(4)
     agent.end()
     client.close()
-    journal = tmp_path / "disk" / "journal"
-    edit(journal, journal.stat().st_size - 2 * RECORD_BYTES + 30, lambda b: bytes([b[0] ^ 1]))
+    table = tmp_path / "disk" / "table"
+    edit(table, REGIONS_OFFSET + BLOCK_BYTES + 30, lambda b: bytes([b[0] ^ 1]))
     again = start(*disk_flags)
     port = again.wait_for("http_listening")["port"]
     assert again.said("disk_ready")[0]["damaged_records"] == 1
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as page:
-        assert b'onggi_errors_total{kind="journal_damaged"} 1.0' in page.read()
+        assert b'onggi_errors_total{kind="table_damaged"} 1.0' in page.read()
 
 
 def test_a_disk_that_hangs_delays_no_lookup_and_the_end_by_no_more_than_its_deadline(
@@ -189,9 +189,7 @@ def test_a_filesystem_that_somebody_else_fills_costs_no_request_and_heals(
     kept = chain(10)
     client.store(kept)
     client.wait_until_on_disk(10)
-    with (mounted / "filler").open("wb") as filler:
-        room = os.statvfs(mounted)
-        filler.write(b"x" * (room.f_bavail * room.f_frsize))
+    fill_up(mounted / "filler")
     for seed in range(10, 20):
         assert client.store(chain(10, seed=seed)) == 10
     until("writes to end", lambda: client.stats()["writes_in_flight"] == 0)

@@ -81,7 +81,7 @@ def test_a_client_that_ends_leaves_nothing_open(agent: AgentProcess, client: Cli
 
 
 def written(client: Client) -> bool:
-    """All blocks are on disk, and the journal says so."""
+    """All blocks are on disk, and the page table says so."""
     return soon(lambda: client.stats().get("written_bytes", 0) == 64 * PAGE)
 
 

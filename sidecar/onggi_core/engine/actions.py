@@ -30,7 +30,7 @@ class Refuse:
 
 @dataclass(frozen=True, slots=True)
 class WriteRun:
-    """Copy a run of pages from the arena to disk, then note each in the journal.
+    """Copy a run of pages from the arena to disk, then note each in the page table.
 
     The pages lie one after the other on disk, page i at `place + i * stride_bytes`, all within
     one segment; place counts from 0 in the disk tier. offsets: where each lies in the arena file;
@@ -67,7 +67,7 @@ class ReadRun:
 
 @dataclass(frozen=True, slots=True)
 class ForgetPage:
-    """The disk tier no longer holds this block there; the journal should say so."""
+    """The disk tier no longer holds this block there; the page table should say so."""
 
     place: int
     space: SpaceSpec

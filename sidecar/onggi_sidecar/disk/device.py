@@ -6,8 +6,14 @@ filesystem refuses it the same calls go through the page cache. Python releases 
 
 import errno
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
+
+IOVECS_MAX: Final = 1024
+"""IOV_MAX of Linux: buffers one call takes."""
+SECTOR_BYTES: Final = 512
 
 
 class ShortTransfer(OSError):
@@ -34,27 +40,39 @@ class Device:
                 raise
         return cls(os.open(path, flags), direct=False)
 
-    def read_into(self, page: memoryview, offset_bytes: int) -> int:
-        """Fill page [n] from the file; answers the bytes read, fewer only at the file's end.
+    def read_into(self, pages: Sequence[memoryview], offset_bytes: int) -> int:
+        """Fill pages [n] uint8, one after the other, from the file; answers the bytes read, fewer
+        only at the file's end.
 
-        page's address and length and the offset are multiples of 4 KiB. Raises OSError.
+        Addresses, lengths and the offset are multiples of 4 KiB. Raises OSError.
         """
-        done = 0
-        while done < len(page):
-            got = os.preadv(self.fd, [page[done:]], offset_bytes + done)
+        done, left = 0, list(pages)
+        while left:
+            got = os.preadv(self.fd, left[:IOVECS_MAX], offset_bytes + done)
             done += got
-            if got == 0 or done % 512:  # a short direct read that is not aligned is the end
+            if got == 0 or got % SECTOR_BYTES:  # a short direct read not aligned is the end
                 break
+            left = _behind(left, got)
         return done
 
-    def write_from(self, page: memoryview, offset_bytes: int) -> None:
-        """Write all of page [n], aligned as in read_into. Raises OSError, ShortTransfer."""
-        done = 0
-        while done < len(page):
-            put = os.pwritev(self.fd, [page[done:]], offset_bytes + done)
+    def write_from(self, pages: Sequence[memoryview], offset_bytes: int) -> None:
+        """Write all of pages, aligned as in read_into. Raises OSError, ShortTransfer."""
+        done, left = 0, list(pages)
+        while left:
+            put = os.pwritev(self.fd, left[:IOVECS_MAX], offset_bytes + done)
             if put == 0:
-                raise ShortTransfer(done, len(page))
+                raise ShortTransfer(done, done + sum(map(len, left)))
             done += put
+            left = _behind(left, put)
 
     def close(self) -> None:
         os.close(self.fd)
+
+
+def _behind(views: list[memoryview], done_bytes: int) -> list[memoryview]:
+    """What is left of views after their first `done_bytes`."""
+    for number, view in enumerate(views):
+        if done_bytes < len(view):
+            return [view[done_bytes:], *views[number + 1 :]]
+        done_bytes -= len(view)
+    return []

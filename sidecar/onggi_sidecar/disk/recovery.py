@@ -13,15 +13,18 @@ from typing import Final
 from onggi_core.engine.events import Adopted
 from onggi_core.wire.requests import SpaceSpec
 from onggi_sidecar.disk.budget import DiskPlan, nominal_segment_bytes, plan_disk
+from onggi_sidecar.disk.columns import adopted_columns
 from onggi_sidecar.disk.device import Device
-from onggi_sidecar.disk.journal import JOURNAL_NAME, Journal
-from onggi_sidecar.disk.replay import Put, Replayed, UnreadableJournal, read_journal
+from onggi_sidecar.disk.scan import Scanned, UnreadableTable, scan_table
 from onggi_sidecar.disk.segment import DamagedSegment, open_segment, segment_number
+from onggi_sidecar.disk.table import TABLE_NAME, PageTable, TableState
 
 UUID_BYTES: Final = 16
 SPACES_ADOPTED_MAX: Final = 512
 """Half of what the engine knows at once (onggi_core.engine.state.SPACES_MAX): old fingerprints,
 largest first, may not keep new ones from being served."""
+OLD_NAMES: Final = ("journal", "journal.new")
+"""Of format 1."""
 
 
 @dataclass(slots=True)
@@ -45,61 +48,85 @@ class RecoveryReport:
 @dataclass(slots=True)
 class RecoveredTier:
     plan: DiskPlan
-    journal: Journal
+    table: PageTable
     devices: dict[int, Device]
     adopted: list[Adopted]
     report: RecoveryReport
 
+    @property
+    def unused_segments(self) -> set[int]:
+        return {number for number in self.devices if not self.table.holds(number)}
+
 
 def recover(folder: Path, *, budget_bytes: int, dice: Callable[[int], bytes]) -> RecoveredTier:
-    """Read the journal, open its segments, remove what is not theirs. Blocking; raises OSError.
+    """Read the page table, open its segments, remove what is not theirs. Blocking; raises OSError.
 
     dice(n) gives n random bytes, for the identity of a new tier.
     """
     report = RecoveryReport()
-    path = folder / JOURNAL_NAME
-    path.with_suffix(".new").unlink(missing_ok=True)
-    found = _read(path, budget_bytes, report)
+    path = folder / TABLE_NAME
+    found = _scan(path, budget_bytes, report)
     if found is None:
-        segment_bytes = nominal_segment_bytes(budget_bytes)
-        plan = plan_disk(budget_bytes, segment_bytes)
-        _remove_segments(folder)
-        if path.exists() and not path.is_file() and not path.is_dir():
-            path.unlink()
-        journal = Journal.create(path, dice(UUID_BYTES), segment_bytes)
-        journal.bound(plan)
-        return RecoveredTier(plan, journal, {}, [], report)
+        return _begin_anew(folder, budget_bytes, dice(UUID_BYTES), report)
     plan = plan_disk(budget_bytes, found.segment_bytes)
     devices = _open_segments(folder, found, plan, report)
-    adopted = _adopt(found, devices, report)
+    gone = [number for number in found.regions if number not in devices]
+    for number in gone:
+        report.lost_blocks += found.regions.pop(number).spaces.total()
+    spaces = _choose_spaces(found, report)
     report.damaged_records, report.torn_bytes = found.damaged_records, found.torn_bytes
     report.sealed = found.sealed
-    journal = Journal.reopen(path, found)
-    journal.bound(plan)
-    return RecoveredTier(plan, journal, devices, adopted, report)
+    table = PageTable(path, found.state())
+    adopted = adopted_columns(found, spaces)
+    for number in (*gone, *found.damaged_regions):
+        table.release(number)
+    table.cut(plan.segments)
+    return RecoveredTier(plan, table, devices, adopted, report)
 
 
-def _read(path: Path, budget_bytes: int, report: RecoveryReport) -> Replayed | None:
-    try:
-        found = read_journal(path, tier_bytes=budget_bytes)
-    except FileNotFoundError:
-        return None
-    except UnreadableJournal as unreadable:
-        report.problems.append(f"{unreadable}; the disk tier begins empty")
-        return None
-    plan = plan_disk(budget_bytes, found.segment_bytes)
-    if plan.segments < 1 or found.records >= plan.records_max:
+def _scan(path: Path, budget_bytes: int, report: RecoveryReport) -> Scanned | None:
+    old = [name for name in OLD_NAMES if (path.parent / name).exists()]
+    if old and not path.exists():
         report.problems.append(
-            f"the tier was made with segments of {found.segment_bytes} bytes and has "
-            f"{found.records} records, too large for a budget of {budget_bytes} bytes; it begins "
-            "empty"
+            "the disk tier was made by an agent of format 1, which this one does not read; it "
+            "begins empty"
         )
         return None
+    try:
+        found = scan_table(path, budget_bytes=budget_bytes)
+    except FileNotFoundError:
+        return None
+    except UnreadableTable as unreadable:
+        report.problems.append(f"{unreadable}; the disk tier begins empty")
+        return None
+    if plan_disk(budget_bytes, found.segment_bytes).segments < 1:
+        report.problems.append(
+            f"the tier was made with segments of {found.segment_bytes} bytes, too large for a "
+            f"budget of {budget_bytes} bytes; it begins empty"
+        )
+        return None
+    report.problems += [
+        f"the page table no longer says what segment {number} holds; its blocks are given up"
+        for number in found.damaged_regions
+    ]
     return found
 
 
+def _begin_anew(
+    folder: Path, budget_bytes: int, tier_uuid: bytes, report: RecoveryReport
+) -> RecoveredTier:
+    for name in (TABLE_NAME, *OLD_NAMES):
+        _remove(folder / name)
+    for path in folder.glob("segment-*"):
+        if segment_number(path) is not None:
+            _remove(path)
+    plan = plan_disk(budget_bytes, nominal_segment_bytes(budget_bytes))
+    table = PageTable(folder / TABLE_NAME, TableState(tier_uuid, plan.segment_bytes))
+    return RecoveredTier(plan, table, {}, [], report)
+
+
 def _open_segments(
-    folder: Path, found: Replayed, plan: DiskPlan, report: RecoveryReport
+    folder: Path, found: Scanned, plan: DiskPlan, report: RecoveryReport
 ) -> dict[int, Device]:
     devices: dict[int, Device] = {}
     for path in sorted(folder.glob("segment-*")):
@@ -120,45 +147,26 @@ def _open_segments(
     return devices
 
 
-def _adopt(found: Replayed, devices: dict[int, Device], report: RecoveryReport) -> list[Adopted]:
-    """The live records as the engine takes them; the raw ones are let go of on the way."""
-    puts_of: dict[int, list[Put]] = {number: [] for number in found.spaces}
-    segment_bytes = found.segment_bytes
-    for put in found.live:
-        if put.place // segment_bytes in devices:
-            puts_of[put.space].append(put)
-    by_space: dict[bytes, tuple[SpaceSpec, list[Put]]] = {}
-    for number, puts in puts_of.items():
-        spec = found.spaces[number]
-        if len(puts) > len(by_space.get(spec.fingerprint, (spec, ()))[1]):
-            by_space[spec.fingerprint] = spec, puts
-    fullest = sorted(by_space.values(), key=lambda item: len(item[1]), reverse=True)
-    adopted = [_columns(spec, puts) for spec, puts in fullest[:SPACES_ADOPTED_MAX]]
-    report.adopted_blocks = sum(len(event.keys) for event in adopted)
-    report.lost_blocks = len(found.live) - report.adopted_blocks
-    return adopted
-
-
-def _columns(spec: SpaceSpec, puts: list[Put]) -> Adopted:
-    return Adopted(
-        spec,
-        keys=[put.key for put in puts],
-        parents=[put.parent for put in puts],
-        places=[put.place for put in puts],
-        checksums=[put.checksum for put in puts],
-    )
-
-
-def _remove_segments(folder: Path) -> None:
-    for path in folder.glob("segment-*"):
-        if segment_number(path) is not None:
-            _remove(path)
+def _choose_spaces(found: Scanned, report: RecoveryReport) -> dict[int, SpaceSpec]:
+    """Which spaces are adopted: of each fingerprint the fullest, and the fullest of all."""
+    blocks: dict[int, int] = {}
+    for region in found.regions.values():
+        for number, count in region.spaces.items():
+            blocks[number] = blocks.get(number, 0) + count
+    by_fingerprint: dict[bytes, int] = {}
+    for number in sorted(blocks, key=blocks.__getitem__):
+        by_fingerprint[found.spaces[number].fingerprint] = number
+    fullest = sorted(by_fingerprint.values(), key=blocks.__getitem__, reverse=True)
+    chosen = fullest[:SPACES_ADOPTED_MAX]
+    report.adopted_blocks = sum(blocks[number] for number in chosen)
+    report.lost_blocks += sum(blocks.values()) - report.adopted_blocks
+    return {number: found.spaces[number] for number in chosen}
 
 
 def _remove(path: Path) -> None:
     """A file or pipe goes; a folder, which no agent makes, stays and costs its segment."""
     if not path.is_dir():
-        path.unlink()
+        path.unlink(missing_ok=True)
 
 
 def system_dice(count: int) -> bytes:

@@ -1,14 +1,14 @@
 """Segments: preallocated files, each room for pages of one size at a time.
 
 A segment is one 4 KiB page of header and then the tier's `segment_bytes` of pages. Pages carry no
-header of their own: what lies at a place is said, and proved by checksum, in the journal. Header,
-little-endian, packed (docs/formats.md):
+header of their own: what lies at a place is said, and proved by checksum, in the page table.
+Header, little-endian, packed (docs/formats.md):
 
     0  8s  magic          b"ONGGISEG"
-    8  u32 version        1
+    8  u32 version        2
    12  u32 number         also in the file's name
-   16  16s tier uuid      the journal's; a segment of another tier is never read
-   32  u64 segment bytes  the journal's; without the header
+   16  16s tier uuid      the page table's; a segment of another tier is never read
+   32  u64 segment bytes  the page table's; without the header
    40  u32 crc32 of bytes 0..39
 """
 
@@ -22,7 +22,7 @@ from typing import Final
 
 from onggi_core.geometry import ALIGN_BYTES
 from onggi_sidecar.disk.device import Device
-from onggi_sidecar.disk.record import FORMAT_VERSION
+from onggi_sidecar.disk.layout import FORMAT_VERSION
 
 SEGMENT_MAGIC: Final = b"ONGGISEG"
 SEGMENT_HEADER_BYTES: Final = ALIGN_BYTES

@@ -1,34 +1,30 @@
-"""The disk tier: the engine's WriteRun, ReadRun and ForgetPage carried out on files."""
+"""The disk tier: the engine's runs carried out on files."""
 
-import errno
-import math
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final, Protocol
 
 from onggi_core.engine.actions import ForgetPage, ReadRun, WriteRun
 from onggi_core.engine.events import IoOutcome, ReadEnded, WriteEnded
-from onggi_sidecar.disk.budget import DiskPlan
-from onggi_sidecar.disk.device import Device
-from onggi_sidecar.disk.journal import Journal
+from onggi_sidecar.disk.checksum import page_checksum
 from onggi_sidecar.disk.outcome import classify
-from onggi_sidecar.disk.record import page_checksum
-from onggi_sidecar.disk.segment import SEGMENT_HEADER_BYTES, create_segment, segment_path
-from onggi_sidecar.disk.workers import Job, Queue, Workers
-from onggi_sidecar.log import warn
-
-NO_SPACE_REST_S: Final = 2.0
-"""After the filesystem said no to a segment, how long nobody asks it again: a store costs at most
-one attempt, and space that comes back is found well within ten seconds."""
+from onggi_sidecar.disk.schedule import Job, Queue
+from onggi_sidecar.disk.segment import SEGMENT_HEADER_BYTES
+from onggi_sidecar.disk.segments import Segments
+from onggi_sidecar.disk.stretch import Stretch, read_stretch, write_stretch
+from onggi_sidecar.disk.table import PageTable
+from onggi_sidecar.disk.workers import Workers
 
 SEAL_RESERVE_S: Final = 1.0
-"""Of the time to stop in, kept for sealing the journal."""
+"""Of the time to stop in, kept for sealing the page table."""
 
 TIMINGS_MAX: Final = 4096
-"""Timings kept between two scrapes: at 15 s apart a disk of 270 pages a second loses none."""
+"""Timings kept between two scrapes: at 15 s apart a disk of 270 runs a second loses none."""
+
+USES_EVERY_S: Final = 30.0
+"""How often last uses are written down: what a killed agent forgets of them."""
 
 
 class PageMemory(Protocol):
@@ -44,24 +40,23 @@ class DiskCounts:
     read_bytes: int = 0
     written_bytes: int = 0
     seconds: deque[tuple[str, float]] = field(default_factory=lambda: deque(maxlen=TIMINGS_MAX))
-    """(read or write, how long the job ran), until metrics takes them; the oldest go first."""
+    """(read or write, how long the run took), until metrics takes them; the oldest go first."""
     faults: dict[IoOutcome, int] = field(default_factory=lambda: dict.fromkeys(IoOutcome, 0))
+    """Pages by outcome, and faults of the tier's upkeep."""
 
 
 class DiskTier:
-    """Moves pages between arena and segments and keeps the journal in step.
+    """Moves pages between arena and segments and keeps the page table in step.
 
-    `ended` is called with each job's end, on an I/O thread. Which place a block gets is the
+    `ended` is called with each job's end, on some thread. Which place a block gets is the
     engine's business; that data comes before its record, and a checksum before a hit, is ours.
     """
 
     def __init__(
         self,
-        folder: Path,
         *,
-        plan: DiskPlan,
-        journal: Journal,
-        devices: dict[int, Device],
+        table: PageTable,
+        segments: Segments,
         memory: PageMemory,
         workers: Workers,
         ended: Callable[[WriteEnded | ReadEnded], None],
@@ -69,165 +64,173 @@ class DiskTier:
         wall_clock: Callable[[], float],
         io_deadline_s: float,
     ) -> None:
-        self.plan = plan
         self.counts = DiskCounts()
         self.workers = workers
-        self._folder = folder
-        self._journal = journal
-        self._devices = devices
+        self.table = table
+        self.segments = segments
         self._memory = memory
         self._ended = ended
         self._clock = clock
         self._wall_clock = wall_clock
         self._io_deadline_s = io_deadline_s
-        self._making = threading.Lock()
-        self._no_space_until_s = 0.0
-
-    @property
-    def journal_bytes(self) -> int:
-        return self._journal.file_bytes
-
-    @property
-    def segments_made(self) -> int:
-        return len(self._devices)
-
-    @property
-    def no_space(self) -> bool:
-        """Whether the filesystem lately refused a new segment."""
-        return self._clock() < self._no_space_until_s
+        self._uses_due_s = clock() + USES_EVERY_S
+        self._tending = False
+        self._releasing: set[int] = set()
+        self._release_lock = threading.Lock()
 
     def write(self, action: WriteRun) -> None:
-        pages = len(action.keys)
+        deadline_s = self._clock() + self._io_deadline_s
 
-        def end(outcomes: tuple[IoOutcome, ...], checksums: tuple[bytes, ...]) -> None:
+        def end(outcomes: Sequence[IoOutcome], checksums: Sequence[bytes]) -> None:
             self._count(outcomes)
-            self._ended(WriteEnded(action.job, outcomes, checksums))
+            self._ended(WriteEnded(action.job, tuple(outcomes), tuple(checksums)))
 
         def run() -> None:
-            ends = [self._write(action, index) for index in range(pages)]
-            end(tuple(outcome for outcome, _ in ends), tuple(checksum for _, checksum in ends))
+            begun_s = self._clock()
+            outcomes, checksums = self._write(action, lambda: self._clock() > deadline_s)
+            self.counts.written_bytes += action.space.page_bytes * outcomes.count(IoOutcome.DONE)
+            self.counts.seconds.append(("write", self._clock() - begun_s))
+            end(outcomes, checksums)
+            self._look_after()
 
-        self._add(Queue.WRITE, run, lambda outcome: end((outcome,) * pages, (b"",) * pages))
+        def abandon() -> None:
+            pages = len(action.keys)
+            end([IoOutcome.ABANDONED] * pages, [b""] * pages)
+
+        self.workers.add(Job(action.job, Queue.WRITE, run, abandon, deadline_s))
 
     def read(self, action: ReadRun) -> None:
-        pages = len(action.keys)
+        deadline_s = self._clock() + self._io_deadline_s
 
-        def end(outcomes: tuple[IoOutcome, ...]) -> None:
+        def end(outcomes: Sequence[IoOutcome]) -> None:
             self._count(outcomes)
-            self._ended(ReadEnded(action.job, outcomes))
+            self._ended(ReadEnded(action.job, tuple(outcomes)))
 
         def run() -> None:
-            end(tuple(self._read(action, index) for index in range(pages)))
+            begun_s = self._clock()
+            outcomes = self._read(action, lambda: self._clock() > deadline_s)
+            self.counts.read_bytes += action.space.page_bytes * outcomes.count(IoOutcome.DONE)
+            self.counts.seconds.append(("read", self._clock() - begun_s))
+            end(outcomes)
+            self._look_after()
+
+        def abandon() -> None:
+            end([IoOutcome.ABANDONED] * len(action.keys))
 
         queue = Queue.PREFETCH if action.prefetch else Queue.LOAD
-        self._add(queue, run, lambda outcome: end((outcome,) * pages))
+        self.workers.add(Job(action.job, queue, run, abandon, deadline_s))
+
+    def hurry(self, job: int) -> None:
+        """Somebody waits for a prefetch now."""
+        self.workers.hurry(job, deadline_s=self._clock() + self._io_deadline_s)
 
     def forget(self, action: ForgetPage) -> None:
-        """Never blocks: the record is written with the next PUT."""
-        self._journal.drop(action.place, action.key)
+        """Never blocks: the record is freed with the next write."""
+        self.table.forget(action.place)
 
     def remove_segment(self, number: int) -> None:
-        """Give an empty segment's room back to the filesystem. Its name goes at once, so that it
-        can be made again; freeing a gigabyte takes its time and is a thread's work."""
-        with self._making:
-            if number not in self._devices:
-                return
-            try:
-                segment_path(self._folder, number).unlink(missing_ok=True)
-            except OSError as fault:
-                warn("segment_kept", f"cannot remove segment {number}: {fault.strerror}")
-                return
-            device = self._devices.pop(number)
-        self.workers.add(Queue.WRITE, Job(device.close, device.close, math.inf))
+        """Give an empty segment's room back to the filesystem. Never blocks: the file goes when a
+        thread has time, or before the segment is written to again."""
+        self._releasing.add(number)
+        self._look_after()
 
     def stop(self, *, deadline_s: float) -> bool:
-        """Finish the jobs there are, abandon what the time does not reach, seal the journal. True
-        if no job was left running.
+        """Finish the jobs there are, abandon what the time does not reach, seal the page table.
+        True if no job was left running.
 
-        Raises OSError when the seal cannot be written; the journal is then merely unsealed.
+        Raises OSError when the seal cannot be written; the table is then merely unsealed.
         """
         self.workers.drain(deadline_s=deadline_s - SEAL_RESERVE_S)
         still_running = self.workers.stop(deadline_s=deadline_s)
         wait_s = max(0.1, deadline_s - self._clock())
-        return self._journal.seal(self._wall_clock(), wait_s=wait_s) and not still_running
+        return self.table.seal(self._wall_clock(), wait_s=wait_s) and not still_running
 
-    def _add(
-        self, queue: Queue, run: Callable[[], None], abandon: Callable[[IoOutcome], None]
-    ) -> None:
-        deadline_s = self._clock() + self._io_deadline_s
-        self.workers.add(queue, Job(run, lambda: abandon(IoOutcome.ABANDONED), deadline_s))
-
-    def _count(self, outcomes: tuple[IoOutcome, ...]) -> None:
+    def _count(self, outcomes: Sequence[IoOutcome]) -> None:
         for outcome in outcomes:
             self.counts.faults[outcome] += 1
 
-    def _write(self, action: WriteRun, index: int) -> tuple[IoOutcome, bytes]:
-        """One page of a run, and its record; answers with the checksum of what was written."""
-        begun_s, key, page_bytes = self._clock(), action.keys[index], action.space.page_bytes
-        place = action.place + index * action.stride_bytes
-        number, within = divmod(place, self.plan.segment_bytes)
+    def _write(
+        self, action: WriteRun, late: Callable[[], bool]
+    ) -> tuple[list[IoOutcome], list[bytes]]:
+        """All pages of a run, then their records; the checksum of each that was written."""
+        number, within = divmod(action.place, self.table.segment_bytes)
+        space, pages = action.space, len(action.keys)
         try:
-            device = self._devices.get(number) or self._make_segment(number)
-            page = self._memory.view(action.offsets[index], action.stride_bytes)
-            checksum = page_checksum(action.space, key, page[:page_bytes])
-            device.write_from(page, SEGMENT_HEADER_BYTES + within)
-            self._journal.put(
-                action.space,
-                place,
-                key=key,
-                parent=action.parents[index],
-                checksum=checksum,
+            self._finish_release(number)
+            device = self.segments.for_writing(number)
+            self.table.assign(number, action.stride_bytes)
+        except OSError as fault:
+            return [classify(fault)] * pages, [b""] * pages
+        views = [self._memory.view(offset, action.stride_bytes) for offset in action.offsets]
+        checksums = [
+            page_checksum(space, key, view[: space.page_bytes])
+            for key, view in zip(action.keys, views, strict=True)
+        ]
+        stretch = Stretch(device, SEGMENT_HEADER_BYTES + within, views, space.page_bytes)
+        outcomes = write_stretch(stretch, late)
+        checksums = [
+            checksum if outcome is IoOutcome.DONE else b""
+            for checksum, outcome in zip(checksums, outcomes, strict=True)
+        ]
+        try:
+            self.table.put(
+                space,
+                action.place,
+                stride_bytes=action.stride_bytes,
+                keys=action.keys,
+                parents=action.parents,
+                checksums=checksums,
                 now_s=self._wall_clock(),
             )
         except OSError as fault:
-            return classify(fault), b""
-        self.counts.written_bytes += page_bytes
-        self.counts.seconds.append(("write", self._clock() - begun_s))
-        return IoOutcome.DONE, checksum
+            return [classify(fault)] * pages, [b""] * pages
+        return outcomes, checksums
 
-    def _read(self, action: ReadRun, index: int) -> IoOutcome:
-        begun_s, page_bytes = self._clock(), action.space.page_bytes
-        place = action.place + index * action.stride_bytes
-        number, within = divmod(place, self.plan.segment_bytes)
-        page = self._memory.view(action.offsets[index], action.stride_bytes)
+    def _read(self, action: ReadRun, late: Callable[[], bool]) -> list[IoOutcome]:
+        """All pages of a run, each checked by itself."""
+        number, within = divmod(action.place, self.table.segment_bytes)
+        space, device = action.space, self.segments.at(number)
+        if device is None:
+            return [IoOutcome.CORRUPT] * len(action.keys)
+        views = [self._memory.view(offset, action.stride_bytes) for offset in action.offsets]
+        stretch = Stretch(device, SEGMENT_HEADER_BYTES + within, views, space.page_bytes)
+        outcomes = read_stretch(stretch, late)
+        for index, (key, checksum) in enumerate(zip(action.keys, action.checksums, strict=True)):
+            if outcomes[index] is IoOutcome.DONE:
+                found = page_checksum(space, key, views[index][: space.page_bytes])
+                if found != checksum:
+                    outcomes[index] = IoOutcome.CORRUPT
+        self.table.touch(action.place, action.stride_bytes, len(views), self._wall_clock())
+        return outcomes
+
+    def _look_after(self) -> None:
+        """Queue the tier's own work if there is any and none is queued."""
+        due = self._releasing or self.segments.one_is_due or self._clock() > self._uses_due_s
+        if due and not self._tending:
+            self._tending = True
+            deadline_s = self._clock() + self._io_deadline_s
+            self.workers.add(Job(0, Queue.UPKEEP, self._tend, self._tend_later, deadline_s))
+
+    def _tend_later(self) -> None:
+        self._tending = False
+
+    def _tend(self) -> None:
+        self._tending = False
         try:
-            got = self._devices[number].read_into(page, SEGMENT_HEADER_BYTES + within)
+            for number in tuple(self._releasing):
+                self._finish_release(number)
+            self.segments.make_ahead()
+            if self._clock() > self._uses_due_s:
+                self._uses_due_s = self._clock() + USES_EVERY_S
+                self.table.write_uses()
         except OSError as fault:
-            return classify(fault)
-        self.counts.read_bytes += page_bytes
-        self.counts.seconds.append(("read", self._clock() - begun_s))
-        checksum = page_checksum(action.space, action.keys[index], page[:page_bytes])
-        whole = got >= page_bytes
-        return (
-            IoOutcome.DONE if whole and checksum == action.checksums[index] else (IoOutcome.CORRUPT)
-        )
+            self.counts.faults[classify(fault)] += 1
 
-    def _make_segment(self, number: int) -> Device:
-        """Preallocate a segment that a first page goes to.
-
-        Whatever keeps it from being made (no space, a folder that was taken away) is no fault of
-        the place, so it raises ENOSPC, and the filesystem is asked once per NO_SPACE_REST_S.
-        """
-        with self._making:
-            if number in self._devices:
-                return self._devices[number]
-            if self.no_space:
-                raise OSError(errno.ENOSPC, "the filesystem was full a moment ago")
-            try:
-                device = create_segment(
-                    self._folder,
-                    number,
-                    tier_uuid=self._journal.tier_uuid,
-                    segment_bytes=self._journal.segment_bytes,
-                )
-            except OSError as fault:
-                self._no_space_until_s = self._clock() + NO_SPACE_REST_S
-                warn(
-                    "segment_refused",
-                    f"cannot make segment {number} in {self._folder}: {fault.strerror}; the tier "
-                    "goes on with those it has and asks again later",
-                    segment=number,
-                )
-                raise OSError(errno.ENOSPC, fault.strerror) from fault
-            self._devices[number] = device
-            return device
+    def _finish_release(self, number: int) -> None:
+        """Remove a released segment, table first. Raises OSError; it is then tried again."""
+        if number in self._releasing:
+            with self._release_lock:
+                if number in self._releasing:
+                    self.table.release(number)
+                    self.segments.release(number)
+                    self._releasing.discard(number)

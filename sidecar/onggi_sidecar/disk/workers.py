@@ -1,87 +1,73 @@
-"""A few threads that carry out disk jobs, in the order of who waits for them.
+"""A few threads that carry out disk jobs, in the order that the schedule says.
 
-Threads and not io_uring: a page is large enough that the system call is not what costs, and
-Python releases the GIL for its length. A job that waited past its deadline is answered ABANDONED
-without being begun; one that has begun is never given up, because the kernel may still write into
-its page, so its page stays taken until it really ends.
+Threads and not io_uring: decision 0014. A job that waited past its deadline is answered ABANDONED
+without being begun, even when every thread hangs; one that has begun is never given up, because
+the kernel may still write into its page, so its page stays taken until it really ends.
 """
 
-import enum
 import threading
-from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Final
 
-THREADS: Final = 4
-"""Enough to keep a local NVMe busy with pages of a megabyte; more only fight for the cores."""
+from onggi_sidecar.disk.schedule import THREADS, Job, Queue, Schedule
 
-
-class Queue(enum.IntEnum):
-    """Served lowest first."""
-
-    LOAD = 0
-    PREFETCH = 1
-    WRITE = 2
-
-
-QUEUE_MAX: Final = {Queue.LOAD: 1024, Queue.PREFETCH: 256, Queue.WRITE: 256}
-"""Jobs waiting. 1,024 one-megabyte reads are half a second of a fast disk: past that a load is
-better computed. Pages of waiting writes are pinned in the arena: few, so that a slow disk cannot
-hold it all."""
-
-
-class Job(NamedTuple):
-    """Work for an I/O thread: `run` does it and reports, `abandon` reports that it was not done.
-
-    Both report by themselves, so a job's end is heard of exactly once.
-    """
-
-    run: Callable[[], None]
-    abandon: Callable[[], None]
-    deadline_s: float
+WATCH_MARGIN_S: Final = 0.01
+"""The watch wakes so much after a deadline, when it has certainly passed."""
 
 
 @dataclass(slots=True)
 class WorkerCounts:
-    """Since start: jobs done, jobs that waited too long, jobs that found the queue full."""
+    """Since start: jobs done, jobs that waited too long, jobs that found their queue full."""
 
     done: int = 0
     late: int = 0
-    refused: int = 0
+    refused: dict[Queue, int] = field(default_factory=lambda: dict.fromkeys(Queue, 0))
 
 
 class Workers:
-    """The threads and their queues. Jobs run, and may be abandoned, on an I/O thread."""
+    """The threads and their queues. Jobs run on an I/O thread; they are abandoned there, on the
+    watch's thread, or where they are added."""
 
     def __init__(self, clock: Callable[[], float], *, threads: int = THREADS) -> None:
         self.counts = WorkerCounts()
         self._clock = clock
-        self._queues: dict[Queue, deque[Job]] = {queue: deque() for queue in Queue}
-        self._wake = threading.Condition()
+        self._schedule = Schedule(threads)
+        lock = threading.Lock()
+        self._wake = threading.Condition(lock)
+        self._watching = threading.Condition(lock)
         self._stopping = False
         self._begun: dict[int, float] = {}
         self._threads = [
             threading.Thread(target=self._run, args=(n,), name=f"onggi-disk-{n}", daemon=True)
             for n in range(threads)
         ]
-        for thread in self._threads:
+        self._watch = threading.Thread(target=self._watch_out, name="onggi-watch", daemon=True)
+        for thread in (*self._threads, self._watch):
             thread.start()
 
-    def add(self, queue: Queue, job: Job) -> None:
+    def add(self, job: Job) -> None:
         """Queue a job, or abandon it here and now when its queue is full."""
         with self._wake:
-            if len(self._queues[queue]) < QUEUE_MAX[queue] and not self._stopping:
-                self._queues[queue].append(job)
+            unwatched = not self._schedule.waiting
+            if not self._stopping and self._schedule.add(job, self._clock()):
                 self._wake.notify()
+                if unwatched:
+                    self._watching.notify()
                 return
-        self.counts.refused += 1
+            self.counts.refused[job.queue] += 1
         job.abandon()
+
+    def hurry(self, number: int, *, deadline_s: float) -> None:
+        """Somebody waits for that prefetch now."""
+        with self._wake:
+            self._schedule.hurry(number, self._clock(), deadline_s)
+            self._wake.notify()
 
     @property
     def waiting(self) -> int:
         """Jobs not ended yet."""
-        return sum(map(len, self._queues.values())) + len(self._begun)
+        return self._schedule.waiting + len(self._begun)
 
     def stuck(self, *, longer_than_s: float) -> int:
         """Jobs begun and not back for longer than that: a disk that hangs."""
@@ -100,31 +86,32 @@ class Workers:
         """
         with self._wake:
             self._stopping = True
-            left = [job for queue in self._queues.values() for job in queue]
-            for queue in self._queues.values():
-                queue.clear()
+            left = self._schedule.clear()
             self._wake.notify_all()
-        for job in left:
-            job.abandon()
-        for thread in self._threads:
+            self._watching.notify_all()
+        _abandon(left)
+        for thread in (*self._threads, self._watch):
             thread.join(max(0.0, deadline_s - self._clock()))
         return sum(thread.is_alive() for thread in self._threads)
 
     def _next(self, number: int) -> Job | None:
-        """The next job in order of urgency, waiting for one; None at the end."""
+        """The next job for a thread, waiting for one; None at the end."""
         with self._wake:
             while not self._stopping:
-                for queue in self._queues.values():
-                    if queue:
-                        job = queue.popleft()
-                        self._begun[number] = self._clock()
-                        return job
+                now_s = self._clock()
+                job = self._schedule.take(now_s)
+                if job is not None:
+                    self._begun[number] = now_s
+                    if self._schedule.may_take(now_s):
+                        self._wake.notify()
+                    return job
                 self._wake.wait()
         return None
 
-    def _ended(self, number: int) -> None:
+    def _ended(self, number: int, job: Job) -> None:
         with self._wake:
             del self._begun[number]
+            self._schedule.ended(job)
             if not self.waiting:
                 self._wake.notify_all()  # drain() waits among the threads
 
@@ -136,4 +123,26 @@ class Workers:
             else:
                 job.run()
                 self.counts.done += 1
-            self._ended(number)
+            self._ended(number, job)
+
+    def _watch_out(self) -> None:
+        """Abandon what waits past its deadline, though no thread comes back to take it."""
+        while (late := self._late()) is not None:
+            _abandon(late)
+
+    def _late(self) -> list[Job] | None:
+        """Jobs to be abandoned, waiting for some; None at the end."""
+        with self._watching:
+            while not self._stopping:
+                now_s = self._clock()
+                if late := self._schedule.expired(now_s):
+                    self.counts.late += len(late)
+                    return late
+                due_s = self._schedule.next_deadline_s()
+                self._watching.wait(None if due_s is None else due_s - now_s + WATCH_MARGIN_S)
+        return None
+
+
+def _abandon(jobs: Iterable[Job]) -> None:
+    for job in jobs:
+        job.abandon()
