@@ -46,6 +46,7 @@ e2e: $(READY) ## the whole chain on a real Kubernetes with a real engine
 	@e2e/run
 
 soak: $(READY) ## what takes longer: faults by the hundred, and a real vLLM case by case (root, Debian 12)
+	@$(VENV)/bin/uv pip install -q --python $(PY) -e ".[fuzz]" || echo "no atheris for this Python: its tests are skipped"
 	@$(PY) -m pytest -m soak
 	@e2e/prepare packages python engine
 	@ONGGI_ENGINE_PYTHON=$${ONGGI_E2E_DIR:-$${XDG_CACHE_HOME:-$$HOME/.cache}/onggi-e2e}/engine/bin/python \

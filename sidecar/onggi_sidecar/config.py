@@ -5,6 +5,7 @@ something else: every wrong field is named with its value and what would be righ
 """
 
 import os
+import reprlib
 from collections.abc import Callable, Mapping
 from enum import Enum
 from pathlib import Path
@@ -41,6 +42,15 @@ SOCKET_PATH_BYTES_MAX: Final = 107
 """sun_path of a unix socket, its closing zero taken off."""
 CONFIG_FILE_BYTES_MAX: Final = 1024 * 1024
 MEMORY_DEFAULT_BYTES: Final = 1024 * MIB
+
+
+_NOT_YAML: Final = (yaml.YAMLError, UnicodeDecodeError, ValueError, LookupError, AttributeError)
+"""The last three are what PyYAML's constructors stumble over in `2020-13-45` or `!!bool maybe`."""
+
+_SHOWN = reprlib.Repr()
+"""A few names for lists in a file can stand for more text than memory holds."""
+_SHOWN.maxlevel = 2
+_SHOWN.maxstring = _SHOWN.maxother = 200
 
 
 class ConfigRefused(Exception):
@@ -164,7 +174,7 @@ class AgentConfig(BaseModel):
                 "name a folder, since disk is set",
             ),
             (
-                len(os.fsencode(self.socket)) > SOCKET_PATH_BYTES_MAX,
+                not _fits_in_a_socket_name(self.socket),
                 "socket",
                 f"write a path of at most {SOCKET_PATH_BYTES_MAX} bytes",
             ),
@@ -183,6 +193,14 @@ class AgentConfig(BaseModel):
             if wrong:
                 raise FieldsDisagree(field, right)
         return self
+
+
+def _fits_in_a_socket_name(path: Path) -> bool:
+    try:
+        raw = os.fsencode(path)
+    except UnicodeEncodeError:
+        return False  # half a pair of surrogates: YAML can write it, no file can be named so
+    return len(raw) <= SOCKET_PATH_BYTES_MAX and b"\0" not in raw
 
 
 class FieldsDisagree(ValueError):
@@ -227,10 +245,12 @@ def _read_file(path: Path) -> dict[str, Any]:
             read = yaml.safe_load(file.read(CONFIG_FILE_BYTES_MAX))
     except OSError as fault:
         raise ConfigRefused([f"config: cannot read {path}: {fault.strerror}"]) from fault
-    except (yaml.YAMLError, UnicodeDecodeError) as wrong:
+    except _NOT_YAML as wrong:
         raise ConfigRefused(
             [f"config: {path} is not YAML: {' '.join(str(wrong).split())}"]
         ) from wrong
+    except RecursionError as wrong:
+        raise ConfigRefused([f"config: {path} is nested too deep"]) from wrong
     if read is None:
         return {}
     if not isinstance(read, dict) or not all(isinstance(name, str) for name in read):
@@ -248,7 +268,9 @@ def _lines(refused: ValidationError, values: dict[str, Any], source: dict[str, s
             field = str(error["loc"][0])
             right = _right(field, cause)
         if field in values:
-            lines.append(f"{field}: {values[field]!r} ({source[field]}) is wrong; {right}")
+            lines.append(
+                f"{field}: {_SHOWN.repr(values[field])} ({source[field]}) is wrong; {right}"
+            )
         else:
             lines.append(f"{field}: missing or at its default; {right}")
     return lines

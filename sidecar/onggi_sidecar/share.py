@@ -29,7 +29,7 @@ def resolve_shares(
     shares = {
         field: int(share[1])
         for field in SHARED_FIELDS
-        if (share := _SHARE.fullmatch(str(values.get(field, ""))))
+        if isinstance(given := values.get(field), str) and (share := _SHARE.fullmatch(given))
     }
     if not shares:
         return Resolved(dict(values), "")

@@ -195,7 +195,7 @@ class StatsReply:
     def decode(cls, payload: bytes) -> StatsReply:
         try:
             stats = json.loads(payload)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise WireError(Status.BAD_FRAME, f"STATS is not JSON: {error}") from None
         if not isinstance(stats, dict):
             raise WireError(Status.BAD_FRAME, "STATS is not an object")

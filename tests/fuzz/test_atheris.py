@@ -1,0 +1,37 @@
+"""The same targets for longer, led by coverage."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.fuzz.targets import TARGETS
+
+ROOT = Path(__file__).resolve().parents[2]
+SECONDS = 30
+"""A target; libFuzzer looks at the clock, the test at its verdict alone."""
+MEMORY_MIB = 1024
+BYTES_MAX = 2048
+"""Of an input: room for every sample, and fast."""
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(SECONDS * 20)
+@pytest.mark.parametrize("name", TARGETS)
+def test_nothing_that_atheris_thinks_of_breaks_a_reader(name: str, tmp_path: Path) -> None:
+    if importlib.util.find_spec("atheris") is None:
+        pytest.skip("atheris is not installed: pip install 'onggi[fuzz]', CPython 3.11 to 3.13")
+    limits = (
+        f"-max_total_time={SECONDS}",
+        f"-rss_limit_mb={MEMORY_MIB}",
+        f"-max_len={BYTES_MAX}",
+        "-timeout=60",
+    )
+    command = [sys.executable, "-m", "tests.fuzz", name, *limits, f"-artifact_prefix={tmp_path}/"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    crashes = {path.name: path.read_bytes()[:500] for path in tmp_path.iterdir()}
+    assert done.returncode == 0, f"{crashes}\n{done.stderr[-3000:]}"
+    assert "Done " in done.stderr
