@@ -14,7 +14,7 @@ back, and what comes there later is other memory, which DMA by the old one would
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from onggi.arena import Arena
@@ -31,6 +31,8 @@ class RunLike(Protocol):
     def nbytes(self) -> int: ...
     @property
     def offset(self) -> int: ...
+    @property
+    def layer(self) -> int: ...
 
 
 class CudaCopier:
@@ -76,6 +78,26 @@ class CudaCopier:
         self._copy(arena, pairs, after, self._in_stream, to_host=False)
         return arena.alive
 
+    def load(self, arena: Arena, pairs: Iterable[tuple[int, int]], after: Any) -> CudaLoad:
+        """As copy_out without waiting: layer by layer, an event behind each."""
+        if not arena.alive:
+            return CudaLoad(self, arena, {})
+        pairs = tuple(pairs)
+        host = self._mapped(arena, [at for _, at in pairs])
+        layers = sorted({run.layer for run in self._runs})
+        events = {}
+        with self._torch.cuda.stream(self._in_stream):
+            self._in_stream.wait_event(after)
+            for layer in layers:
+                self._launch(host, pairs, layer, to_host=False)
+                events[layer] = self._torch.cuda.Event()
+                events[layer].record(self._in_stream)
+        return CudaLoad(self, arena, events)
+
+    def hold_engine(self, event: Any) -> None:
+        """What the engine launches from here on runs behind the event; nobody waits here."""
+        self._torch.cuda.current_stream(self._device).wait_event(event)
+
     def _copy(
         self,
         arena: Arena,
@@ -89,16 +111,27 @@ class CudaCopier:
         host = self._mapped(arena, [at for _, at in pairs])
         with self._torch.cuda.stream(stream):
             stream.wait_event(after)
-            for block, at in pairs:
-                for run, view in zip(self._runs, self._views, strict=True):
-                    page = host[at + run.offset : at + run.offset + run.nbytes]
-                    if to_host:
-                        page.copy_(view[block], non_blocking=True)
-                    else:
-                        view[block].copy_(page, non_blocking=True)
+            self._launch(host, pairs, None, to_host=to_host)
             done = self._torch.cuda.Event()
             done.record(stream)
         done.synchronize()
+
+    def _launch(
+        self, host: Any, pairs: Sequence[tuple[int, int]], layer: int | None, *, to_host: bool
+    ) -> None:
+        """Copies of all layers or of one, on the stream that is current."""
+        parts = [
+            (run, view)
+            for run, view in zip(self._runs, self._views, strict=True)
+            if layer is None or run.layer == layer
+        ]
+        for block, at in pairs:
+            for run, view in parts:
+                page = host[at + run.offset : at + run.offset + run.nbytes]
+                if to_host:
+                    page.copy_(view[block], non_blocking=True)
+                else:
+                    view[block].copy_(page, non_blocking=True)
 
     def _mapped(self, arena: Arena, offsets: Sequence[int]) -> Any:
         """The arena as one uint8 tensor, the extents behind `offsets` registered for DMA."""
@@ -144,6 +177,31 @@ class CudaCopier:
         self._seen_turns = b""
         self._host = None
         self._arena = None
+
+
+class CudaLoad:
+    """A load under way on the copier's stream. See onggi.connectors.vllm.copier.Load."""
+
+    def __init__(self, copier: CudaCopier, arena: Arena, events: Mapping[int, Any]) -> None:
+        """events: layer -> the event behind its last copy. Empty: the arena was gone."""
+        self._copier = copier
+        self._arena = arena
+        self._events = events
+
+    def help(self) -> None:
+        """Nothing: the device's copy engine needs none."""
+
+    def wait(self, layer: int) -> None:
+        """Hold the engine's stream, and no thread, until the layer is there."""
+        event = self._events.get(layer)
+        if event is not None:
+            self._copier.hold_engine(event)
+
+    def end(self) -> bool:
+        """Wait for the last copy, so that the epoch is looked at after the last byte was read."""
+        for event in self._events.values():
+            event.synchronize()
+        return bool(self._events) and self._arena.alive
 
 
 def byte_views(tensors: Sequence[Any], runs: Sequence[Any], blocks: int, torch: Any) -> list[Any]:

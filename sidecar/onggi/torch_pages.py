@@ -22,6 +22,7 @@ from onggi_core.wire.requests import LoadOutcome, StoreOutcome
 class _WholePage:
     nbytes: int
     offset: int = 0
+    layer: int = 0
 
 
 class TorchPages:

@@ -113,7 +113,10 @@ class FakeStream:
         self.log, self.name = log, name
 
     def wait_event(self, event: Any) -> None:
-        self.log.append("side stream waits for mark" if event.marked else "?")
+        if self.name == "engine's stream":
+            self.log.append(f"engine waits behind copy {event.behind}")
+        else:
+            self.log.append("side stream waits for mark" if event.marked else "?")
 
     def synchronize(self) -> None:
         self.log.append("stream synchronized")
@@ -121,12 +124,14 @@ class FakeStream:
 
 class FakeEvent:
     marked = False
+    behind = 0
 
     def __init__(self, log: list[Any]) -> None:
         self.log = log
 
     def record(self, stream: Any) -> None:
         self.marked = stream.name == "engine's stream"
+        self.behind = sum(str(entry).startswith("copy") for entry in self.log)
         self.log.append("mark" if self.marked else "done recorded")
 
     def synchronize(self) -> None:
@@ -146,8 +151,8 @@ class FakeTorch:
 
 
 class Half:
-    def __init__(self, offset: int) -> None:
-        self.offset, self.nbytes = offset, 8
+    def __init__(self, offset: int, layer: int = 0) -> None:
+        self.offset, self.nbytes, self.layer = offset, 8, layer
 
 
 @pytest.fixture
@@ -189,6 +194,36 @@ def test_a_load_puts_every_run_in_its_block(log: list[Any]) -> None:
     assert copier.copy_out(arena, [(1, 100)], copier.mark())
     assert views[0].rows[1] + views[1].rows[1] == bytes(range(16))
     assert log.index("done awaited") < log.index("epoch looked at")
+
+
+def test_a_load_by_layers_holds_the_engine_behind_each_layers_own_copies(log: list[Any]) -> None:
+    torch = FakeTorch(log)
+    views = [Blocks(log, 8), Blocks(log, 8)]
+    copier = CudaCopier(views, [Half(0, 0), Half(8, 1)], torch)
+    arena: Any = FakeArena(log)
+    arena.bytes[100:116] = bytes(range(16))
+    load = copier.load(arena, [(1, 100), (2, 100)], copier.mark())
+    assert "done awaited" not in log  # the engine goes on at once
+    load.help()
+    load.wait(0)
+    assert log[-1] == "engine waits behind copy 2"  # both blocks' first layer
+    load.wait(1)
+    assert log[-1] == "engine waits behind copy 4"
+    assert load.end()
+    assert log[-3:] == ["done awaited", "done awaited", "epoch looked at"]
+    assert views[0].rows[2] + views[1].rows[2] == bytes(range(16))
+
+
+def test_a_load_from_an_arena_that_is_gone_launches_nothing(log: list[Any]) -> None:
+    class Gone(FakeArena):
+        alive = False
+
+    copier, _, _ = make(log)
+    gone: Any = Gone(log)
+    load = copier.load(gone, [(1, 100)], copier.mark())
+    load.wait(0)
+    assert not load.end()
+    assert log == ["mark"]
 
 
 def test_extents_are_registered_when_first_used_and_once(log: list[Any]) -> None:

@@ -13,7 +13,7 @@ from vllm_stand_ins import BLOCK, PAGE, SPACES, Memory, Sides, page_of
 
 from onggi import Client, block_keys
 from onggi.arena import Arena
-from onggi.connectors.vllm.copier import HostCopier, Pair
+from onggi.connectors.vllm.copier import HostCopier, Load, Pair
 from onggi.connectors.vllm.layout import PageMap
 
 SEEDS = range(150)
@@ -39,6 +39,21 @@ class SpoiltCopier(HostCopier):
         if self.rng.random() < self.failing:
             return False
         return super().copy_out(arena, pairs, after)
+
+    def load(self, arena: Arena, pairs: Iterable[Pair], after: Any) -> Load:
+        load = super().load(arena, pairs, after)
+        return SpoiltLoad(load) if self.rng.random() < self.failing else load
+
+
+class SpoiltLoad:
+    """Brings every byte, then says that they are worth nothing."""
+
+    def __init__(self, load: Load) -> None:
+        self.help, self.wait, self._end = load.help, load.wait, load.end
+
+    def end(self) -> bool:
+        self._end()
+        return False
 
 
 def check_all_that_is_kept(agent: Any, engine: TinyEngine) -> int:
@@ -73,7 +88,11 @@ def test_preemption_aborts_failures_and_late_copies(
     rng = random.Random(seed)
     agent = make_agent(extents=1, segments=rng.choice([0, 4]))
     sides: Sides = make_sides(
-        agent, blocks=rng.choice([14, 20, 40]), ranks=1 + seed % 2, copier=SpoiltCopier
+        agent,
+        blocks=rng.choice([14, 20, 40]),
+        ranks=1 + seed % 2,
+        copier=SpoiltCopier,
+        layerwise=seed % 3 > 0,
     )
     failing = rng.choice([0.0, 0.0, 0.2])
     for number, copier in enumerate(sides.copiers):

@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from vllm_stand_ins import BLOCK, PAGE, Request, Sides, page_of, step_output
+from vllm_stand_ins import BLOCK, LAYERS, PAGE, Request, Sides, page_of, step_output
 
 from onggi.connectors.vllm.metadata import Report
 
@@ -90,6 +90,9 @@ class TinyEngine:
         if sync:
             for worker in workers:
                 worker.load(plan)
+        for worker in workers:
+            for layer in LAYERS:
+                worker.wait_for_layer(layer)
         batch = [live for live in self.running if live.request.request_id in scheduled]
         for live in batch:
             self._forward(live, scheduled[live.request.request_id])

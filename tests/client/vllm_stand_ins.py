@@ -25,6 +25,7 @@ BLOCK = 16
 PAGE = 4096
 SPACES = [SpaceSpec(bytes([rank + 1]) * 16, PAGE, BLOCK) for rank in range(2)]
 SPACE = SPACES[0]
+LAYERS = ("l0", "l1")
 
 
 @dataclass
@@ -74,8 +75,8 @@ class Memory:
         self.bytes = bytearray(blocks * PAGE)
         self._first = ctypes.c_char.from_buffer(self.bytes)
         half, base = PAGE // 2, ctypes.addressof(self._first)
-        runs = (Run(base, half, half, 0), Run(base + blocks * half, half, half, half))
-        self.map = PageMap(runs, PAGE, blocks)
+        runs = (Run(base, half, half, 0, 0), Run(base + blocks * half, half, half, half, 1))
+        self.map = PageMap(runs, PAGE, blocks, LAYERS)
 
     def write(self, block: int, page: bytes) -> None:
         half = PAGE // 2
@@ -98,6 +99,7 @@ class Sides:
     def __init__(self, agent: Any, blocks: int = 256, ranks: int = 1, **kwargs: Any) -> None:
         deadline_s = kwargs.pop("deadline_s", 2.0)
         make_copier = kwargs.pop("copier", HostCopier)
+        layers = LAYERS if kwargs.pop("layerwise", False) else ()
         self.tally = Tally()
         self.faults = Faults("test")
         self.memories = [Memory(blocks) for _ in range(ranks)]
@@ -114,7 +116,9 @@ class Sides:
         self.workers = []
         for rank, copier in enumerate(self.copiers):
             client = Client(agent.socket_path, spaces=[SPACES[rank]], deadline_s=deadline_s)
-            self.workers.append(Worker(client, copier, rank, self.faults, self.tally))
+            self.workers.append(
+                Worker(client, copier, rank, self.faults, self.tally, layers=layers)
+            )
 
     @property
     def worker(self) -> Worker:

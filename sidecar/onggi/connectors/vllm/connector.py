@@ -120,7 +120,9 @@ class OnggiConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
             self._worker.load(self._connector_metadata.plan)
 
     def wait_for_layer_load(self, layer_name: str) -> None:
-        """Nothing: start_load_kv returns when all layers are loaded."""
+        """Before each layer's attention, in every step: the worker's own guard suffices."""
+        if self._worker is not None:
+            self._worker.wait_for_layer(layer_name)
 
     def save_kv_layer(self, layer_name: str, kv_layer: Any, attn_metadata: Any, **kw: Any) -> None:
         """Nothing: wait_for_save takes all layers at once."""

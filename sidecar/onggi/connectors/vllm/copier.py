@@ -9,10 +9,25 @@ from collections.abc import Iterable
 from typing import Any, Protocol
 
 from onggi.arena import Arena
+from onggi.connectors.vllm.layered import host_load
 from onggi.connectors.vllm.layout import PageMap
 
 Pair = tuple[int, int]
 """(block id, arena offset of its page)."""
+
+
+class Load(Protocol):
+    """Pages on their way into blocks, layer by layer."""
+
+    def help(self) -> None:
+        """Bring what is left, if a thread can. May be called on any thread."""
+
+    def wait(self, layer: int) -> None:
+        """On the engine's thread: what it does next with this layer finds the layer's bytes,
+        unless end() tells otherwise."""
+
+    def end(self) -> bool:
+        """Wait for all layers. False: the arena was taken back, what came is worth nothing."""
 
 
 class Copier(Protocol):
@@ -28,6 +43,9 @@ class Copier(Protocol):
     def copy_out(self, arena: Arena, pairs: Iterable[Pair], after: Any) -> bool:
         """Arena to blocks, behind what still uses them; returns when the bytes are there. May be
         called on any thread."""
+
+    def load(self, arena: Arena, pairs: Iterable[Pair], after: Any) -> Load:
+        """As copy_out, without waiting: the layers come one after the other."""
 
 
 class HostCopier:
@@ -45,3 +63,6 @@ class HostCopier:
 
     def copy_out(self, arena: Arena, pairs: Iterable[Pair], after: Any) -> bool:  # noqa: ARG002
         return arena.copy_out(self._pages.pieces(pairs))
+
+    def load(self, arena: Arena, pairs: Iterable[Pair], after: Any) -> Load:  # noqa: ARG002
+        return host_load(arena, self._pages, pairs)

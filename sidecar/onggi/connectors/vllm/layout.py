@@ -27,27 +27,41 @@ class Run:
     nbytes: int
     offset: int
     """Where they go in the page."""
+    layer: int = 0
+    """Number of the layer, in the order of the page."""
 
 
 @dataclass(frozen=True)
 class PageMap:
-    """The runs that make up a page, and the page's size."""
+    """The runs that make up a page, and the page's size. layers: their names, in that order."""
 
     runs: tuple[Run, ...]
     page_bytes: int
     blocks: int
+    layers: tuple[str, ...] = ("",)
 
-    def pieces(self, pages: Iterable[tuple[int, int]]) -> list[Piece]:
-        """Copies for (block id, arena offset) pairs. Raises ValueError for a block that is not
-        there: an address made from it would be somebody else's memory."""
+    def pieces(
+        self, pages: Iterable[tuple[int, int]], runs: Sequence[Run] | None = None
+    ) -> list[Piece]:
+        """Copies for (block id, arena offset) pairs, of all runs or only of these. Raises
+        ValueError for a block that is not there: an address made from it would be somebody else's
+        memory."""
+        wanted = self.runs if runs is None else runs
         pieces: list[Piece] = []
         for block, at in pages:
             if not 0 <= block < self.blocks:
                 raise ValueError(f"block {block} is outside the {self.blocks} of this engine")
             pieces += [
-                (at + run.offset, run.address + block * run.stride, run.nbytes) for run in self.runs
+                (at + run.offset, run.address + block * run.stride, run.nbytes) for run in wanted
             ]
         return pieces
+
+    def by_layer(self) -> tuple[tuple[Run, ...], ...]:
+        """The runs of each layer, in the order of the layers."""
+        return tuple(
+            tuple(run for run in self.runs if run.layer == number)
+            for number in range(len(self.layers))
+        )
 
 
 def page_map(tensors: Mapping[str, Any], layers: Sequence[str], blocks: int) -> PageMap:
@@ -59,19 +73,19 @@ def page_map(tensors: Mapping[str, Any], layers: Sequence[str], blocks: int) -> 
     """
     runs: list[Run] = []
     offset = 0
-    for layer in layers:
+    for number, layer in enumerate(layers):
         tensor = tensors.get(layer)
         if tensor is None:
             raise LayoutUnsupported(f"layer {layer} has no KV tensor")
-        for run in _runs(layer, tensor, blocks, offset):
+        for run in _runs(layer, tensor, blocks, offset, number):
             runs.append(run)
             offset += run.nbytes
     if not runs:
         raise LayoutUnsupported("no layer has a KV tensor")
-    return PageMap(tuple(runs), offset, blocks)
+    return PageMap(tuple(runs), offset, blocks, tuple(layers))
 
 
-def _runs(layer: str, tensor: Any, blocks: int, offset: int) -> list[Run]:
+def _runs(layer: str, tensor: Any, blocks: int, offset: int, number: int) -> list[Run]:
     shape, strides, item = tuple(tensor.shape), tuple(tensor.stride()), tensor.element_size()
     if not shape or shape[0] % blocks or shape[0] < blocks:
         raise LayoutUnsupported(f"{layer} has shape {shape} for {blocks} blocks")
@@ -85,9 +99,9 @@ def _runs(layer: str, tensor: Any, blocks: int, offset: int) -> list[Run]:
     kernel_blocks, step = shape[0] // blocks, strides[0] * item
     address = tensor.data_ptr()
     if step == inner:
-        return [Run(address, kernel_blocks * inner, kernel_blocks * inner, offset)]
+        return [Run(address, kernel_blocks * inner, kernel_blocks * inner, offset, number)]
     return [
-        Run(address + n * step, kernel_blocks * step, inner, offset + n * inner)
+        Run(address + n * step, kernel_blocks * step, inner, offset + n * inner, number)
         for n in range(kernel_blocks)
     ]
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from onggi.arena import Arena
 from onggi.client import Client
 from onggi.clock import Clock, monotonic
-from onggi.connectors.vllm.copier import Copier
+from onggi.connectors.vllm.copier import Copier, Load, Pair
 from onggi.connectors.vllm.guard import Faults
 from onggi.connectors.vllm.metadata import LoadJob, SaveJob
 from onggi.connectors.vllm.tally import Tally
@@ -23,6 +24,10 @@ from onggi_core.wire.requests import StoreOutcome
 SAVE_BATCH_BYTES: Final = 32 * 1024 * 1024
 """Reserved, copied and sealed at once: some 5 ms of copying, which is what a fence may wait for and
 how soon the first blocks of a long prompt can be found."""
+
+SAVE_SHARE_BYTES: Final = 4 * 1024 * 1024
+"""Copied before this thread looks whether a step's load could do with its help: half a
+millisecond."""
 
 QUEUED_BLOCKS_MAX: Final = 65_536
 """Blocks waiting to be saved. Each costs a key and two numbers, 200 bytes: 13 MiB. Past it saves
@@ -80,7 +85,9 @@ class Mover:
         self._tally = tally
         self._now_s = clock
         self._batch = max(1, SAVE_BATCH_BYTES // page_bytes)
+        self._share = max(1, SAVE_SHARE_BYTES // page_bytes)
         self._turn = threading.Condition()
+        self._helps: deque[Sequence[Load]] = deque()
         self._loads: deque[tuple[LoadJob, Any]] = deque()
         self._saves: deque[tuple[SaveJob, Any]] = deque()
         self._queued_blocks = 0
@@ -93,6 +100,13 @@ class Mover:
     def start(self) -> None:
         """Begin with what there is to do before the first job: the arena's page table."""
         with self._turn:
+            self._wake()
+
+    def help(self, loads: Sequence[Load]) -> None:
+        """Bring what these still lack, before anything else. Nobody waits for this thread: the
+        engine's copies what it needs and finds undone."""
+        with self._turn:
+            self._helps.append(loads)
             self._wake()
 
     def submit_load(self, job: LoadJob, after: Any) -> None:
@@ -148,17 +162,29 @@ class Mover:
         wait_s = 0.0
         while True:
             with self._turn:
-                self._turn.wait_for(lambda: self._stopping or self._loads or self._saves, wait_s)
+                self._turn.wait_for(self._has_job, wait_s)
                 if self._stopping:
                     return
                 load = self._loads.popleft() if self._loads else None
                 save = self._saves.popleft() if self._saves and load is None else None
+            self._help()
             if load is not None:
                 self._run_load(*load)
             elif save is not None:
                 self._run_save(*save)
             else:
                 wait_s = self._idle()
+
+    def _has_job(self) -> bool:
+        return bool(self._stopping or self._helps or self._loads or self._saves)
+
+    def _help(self) -> None:
+        while self._helps:
+            for load in self._helps.popleft():
+                try:
+                    load.help()
+                except Exception as error:  # noqa: BLE001 - the load's own end() says that it failed
+                    self._faults.note("load", error)
 
     def _idle(self) -> float:
         """Something useful while there is no job; how long to wait for one then."""
@@ -213,8 +239,8 @@ class Mover:
                 arena = self._client.arena(pages)
                 blocks = [job.block_ids[begin + n] for n in granted]
                 if arena is not None and self._now_s() < pages.expires_s:
-                    pairs = zip(blocks, pages.offsets, strict=True)
-                    whole = self._copier.copy_in(arena, pairs, after)
+                    pairs = list(zip(blocks, pages.offsets, strict=True))
+                    whole = self._copy_in(arena, pairs, after)
                     with self._turn:  # a fence from here on comes after the last byte was read
                         if whole and job.number not in self._cancelled:
                             outcome = StoreOutcome.SEALED
@@ -223,3 +249,11 @@ class Mover:
             self._tally.add("saved_blocks", sealed)
             self._tally.add("saved_bytes", sealed * ticket.page_bytes)
         return refused == 0
+
+    def _copy_in(self, arena: Arena, pairs: Sequence[Pair], after: Any) -> bool:
+        """A batch, in shares between which a step's load gets this thread's help."""
+        for first in range(0, len(pairs), self._share):
+            self._help()
+            if not self._copier.copy_in(arena, pairs[first : first + self._share], after):
+                return False
+        return True

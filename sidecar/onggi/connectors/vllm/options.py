@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -16,6 +16,8 @@ TENANT_VARIABLE: Final = "ONGGI_TENANT"
 DISK_WAIT_S: Final = 2.0
 """How long an asynchronous load may take to come from disk before its blocks are computed."""
 
+LAYERWISE: Final = ("auto", "on", "off")
+
 
 @dataclass(frozen=True)
 class Options:
@@ -27,11 +29,12 @@ class Options:
     disk_wait_s: float = DISK_WAIT_S
     revision: str = ""
     tenant: str = ""
+    layerwise: str = LAYERWISE[0]
 
 
 def read_options(extra: Mapping[str, Any], environment: Mapping[str, str] = os.environ) -> Options:
     """From the connector's extra config and the environment. Raises ValueError naming a field."""
-    known = {"socket", "deadline_s", "disk_wait_s", "revision", "tenant"}
+    known = {"socket", "deadline_s", "disk_wait_s", "revision", "tenant", "layerwise"}
     unknown = sorted(set(extra) - known)
     if unknown:
         raise ValueError(f"kv_connector_extra_config has {unknown[0]}; use {sorted(known)}")
@@ -41,7 +44,15 @@ def read_options(extra: Mapping[str, Any], environment: Mapping[str, str] = os.e
         disk_wait_s=_seconds(extra, "disk_wait_s", DISK_WAIT_S),
         revision=str(extra.get("revision", environment.get(REVISION_VARIABLE, ""))),
         tenant=str(extra.get("tenant", environment.get(TENANT_VARIABLE, ""))),
+        layerwise=_choice(extra, "layerwise", LAYERWISE),
     )
+
+
+def _choice(extra: Mapping[str, Any], name: str, choices: Sequence[str]) -> str:
+    value = extra.get(name, choices[0])
+    if value not in choices:
+        raise ValueError(f"{name} is {value!r}; use one of {', '.join(choices)}")
+    return str(value)
 
 
 def _seconds(extra: Mapping[str, Any], name: str, default: float) -> float:

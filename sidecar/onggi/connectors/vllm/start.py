@@ -77,7 +77,8 @@ def worker(
         space.fingerprint.hex(),
         "attached" if _attach(client) else "not there yet",
     )
-    made = Worker(client, copier, row, faults, tally)
+    names = pages.layers if _layerwise(options, kv_caches[layers[0]].device.type) else ()
+    made = Worker(client, copier, row, faults, tally, layers=names)
     made.start()
     return made, space
 
@@ -152,6 +153,11 @@ def _backends(vllm_config: Any, layers: Sequence[str]) -> str:
         backend = getattr(context.get(layer), "attn_backend", None)
         names.add(backend.get_name() if backend is not None else "unknown")
     return ",".join(sorted(names))
+
+
+def _layerwise(options: Options, device: str) -> bool:
+    """Whether loads come layer by layer, beside the forward pass."""
+    return options.layerwise == "on" or (options.layerwise == "auto" and device == "cuda")
 
 
 def _copier(kv_caches: Mapping[str, Any], layers: Sequence[str], pages: PageMap) -> Copier:

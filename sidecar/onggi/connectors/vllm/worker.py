@@ -6,16 +6,30 @@ needs them; everything else is the mover's.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
 from onggi.client import Client
 from onggi.clock import Clock, monotonic
-from onggi.connectors.vllm.copier import Copier
+from onggi.connectors.vllm.copier import Copier, Load
 from onggi.connectors.vllm.guard import Faults
 from onggi.connectors.vllm.metadata import LoadJob, Report, StepPlan
-from onggi.connectors.vllm.mover import Mover, copy_load
+from onggi.connectors.vllm.mover import Mover
 from onggi.connectors.vllm.tally import Tally
 
-STOP_WAIT_S = 2.0
+STOP_WAIT_S: Final = 2.0
 """For the mover at shutdown: it ends after its batch, some milliseconds."""
+
+
+@dataclass
+class _Coming:
+    """A load that this step's forward pass needs. blocks: those that have a page."""
+
+    job: LoadJob
+    load: Load
+    blocks: int
+    expires_s: float
 
 
 class Worker:
@@ -29,8 +43,11 @@ class Worker:
         faults: Faults,
         tally: Tally,
         clock: Clock = monotonic,
+        *,
+        layers: Sequence[str] = (),
     ) -> None:
-        """rank: this worker's row in a load job's pages."""
+        """rank: this worker's row in a load job's pages. layers: their names in the order of the
+        page, if the forward pass says which it needs next; it then runs while they come."""
         page_bytes = client.spaces[0].page_bytes
         self._page_bytes = page_bytes
         self._client = client
@@ -40,6 +57,8 @@ class Worker:
         self._tally = tally
         self._now_s = clock
         self._mover = Mover(client, copier, page_bytes, rank, faults, tally, clock)
+        self._layers = {name: number for number, name in enumerate(layers)}
+        self._coming: list[_Coming] = []
         self._step_failed = False
         self._errors: set[int] = set()
         self._received: set[str] = set()
@@ -59,12 +78,32 @@ class Worker:
             self._mover.fence(fenced)
 
     def load(self, plan: StepPlan) -> None:
-        """Copy what this step's forward pass needs. What fails is reported and computed."""
+        """Begin what this step's forward pass needs. What fails is reported and computed."""
         for job in plan.loads:
             if not job.asynchronous:
-                began_s = self._now_s()
-                self._loaded(job, self._copy(job))
-                self._tally.add("load_seconds", self._now_s() - began_s)
+                self._begin(job)
+        if not self._coming:
+            return
+        if self._layers:
+            self._mover.help([coming.load for coming in self._coming])
+        else:
+            self._end_loads()
+
+    def wait_for_layer(self, name: str) -> None:
+        """The forward pass is about to read this layer."""
+        if not self._coming:
+            return
+        began_s, layer = self._now_s(), self._layers.get(name)
+        for coming in self._coming:
+            try:
+                if layer is None:
+                    coming.load.end()
+                else:
+                    coming.load.wait(layer)
+            except Exception as error:  # noqa: BLE001 - end() will say that it failed
+                self._faults.note("load", error)
+                coming.blocks = 0
+        self._tally.add("load_seconds", self._now_s() - began_s)
 
     def after_forward(self, plan: StepPlan) -> None:
         """Hand over this step's saves and its asynchronous loads.
@@ -73,6 +112,7 @@ class Worker:
         other that shares its blocks. Which those are is not worth finding out: none is saved, and
         the scheduler offers the blocks again once they are computed.
         """
+        self._end_loads()
         self._delayed |= plan.delayed
         for job in plan.loads:
             if job.asynchronous:
@@ -132,13 +172,45 @@ class Worker:
             self._loaded(job, 0)
             self._received.add(job.request_id)
 
-    def _copy(self, job: LoadJob) -> int:
+    def _begin(self, job: LoadJob) -> None:
+        began_s = self._now_s()
         try:
-            after = self._copier.mark()
-            return copy_load(self._client, self._copier, self._rank, job, after, self._now_s)
+            coming = self._coming_load(job)
         except Exception as error:  # noqa: BLE001 - the blocks must be reported, whatever it was
             self._faults.note("load", error)
-            return 0
+            coming = None
+        if coming is None:
+            self._loaded(job, 0)
+        else:
+            self._coming.append(coming)
+        self._tally.add("load_seconds", self._now_s() - began_s)
+
+    def _coming_load(self, job: LoadJob) -> _Coming | None:
+        if not job.wanted or not job.rows:
+            return None
+        pages = job.rows[self._rank]
+        arena = self._client.arena(pages)
+        if arena is None or self._now_s() >= pages.expires_s:
+            return None
+        count = min(len(pages.offsets), len(job.block_ids))
+        pairs = zip(job.block_ids[:count], pages.offsets[:count], strict=True)
+        load = self._copier.load(arena, pairs, self._copier.mark())
+        return _Coming(job, load, count, pages.expires_s)
+
+    def _end_loads(self) -> None:
+        """Wait for what has not come yet, and say what became of each load: all of it or none,
+        since a page that was taken back may hold another block by now."""
+        began_s = self._now_s()
+        for coming in self._coming:
+            right = False
+            try:
+                right = coming.load.end() and self._now_s() < coming.expires_s
+            except Exception as error:  # noqa: BLE001 - the blocks must be reported, whatever it was
+                self._faults.note("load", error)
+            self._loaded(coming.job, coming.blocks if right else 0)
+        if self._coming:
+            self._coming = []
+            self._tally.add("load_seconds", self._now_s() - began_s)
 
     def _loaded(self, job: LoadJob, blocks: int) -> None:
         missing = job.block_ids[blocks:]
