@@ -10,6 +10,7 @@ from onggi.clock import Clock
 from onggi.connectors.vllm.failures import Failures
 from onggi.connectors.vllm.guard import Faults
 from onggi.connectors.vllm.metadata import LoadJob
+from onggi.connectors.vllm.offers import Judge
 from onggi.connectors.vllm.tally import Tally
 from onggi.connectors.vllm.tracked import Loading, Offer, Tracked
 from onggi.outcomes import NO_LOAD, Load
@@ -27,6 +28,7 @@ class Loads:
         block_tokens: int,
         ranks: int,
         failures: Failures,
+        judge: Judge,
         faults: Faults,
         tally: Tally,
         clock: Clock,
@@ -36,6 +38,7 @@ class Loads:
         self._ranks = ranks
         self._block_tokens = block_tokens
         self._failures = failures
+        self._judge = judge
         self._tally = tally
         self._now_s = clock
         self._loading: dict[int, Loading] = {}
@@ -64,6 +67,8 @@ class Loads:
             tracked.keys.upto(offer.local + blocks)[offer.local :],
             offer.load,
             offer.pending,
+            offer.asked_s,
+            offer.waited_s,
         )
         self._loading[number] = loading
         if offer.pending is not None:
@@ -106,21 +111,32 @@ class Loads:
         if loading.pending is None:
             return loading.load
         try:
-            return loading.pending.poll()
+            load = loading.pending.poll()
         except Exception as error:  # noqa: BLE001 - the request waits for this answer
             self._faults.note("load", error)
             return NO_LOAD
+        if load is not None and not loading.dead:
+            now_s = self._now_s()
+            loading.waited_s = now_s - loading.asked_s
+            self._judge.came(len(loading.block_ids), load, loading.waited_s, now_s)
+        return load
 
     def reported(
-        self, number: int, blocks: int, ranks: int, tracked: Mapping[str, Tracked]
+        self,
+        number: int,
+        blocks: int,
+        ranks: int,
+        copied_s: float,
+        tracked: Mapping[str, Tracked],
     ) -> None:
-        """`ranks` more workers have loaded the first `blocks` blocks of a job, and no more. The
-        pin goes when all have spoken."""
+        """`ranks` more workers have loaded the first `blocks` blocks of a job, and no more, in
+        `copied_s` or less. The pin goes when all have spoken."""
         loading = self._loading.get(number)
         if loading is None:
             return
         loading.fewest = min(blocks, loading.fewest) if loading.said else blocks
         loading.said += ranks
+        loading.copied_s = max(loading.copied_s, copied_s)
         if loading.said >= self._ranks:
             self._ended(loading, loading.fewest, tracked)
 
@@ -135,6 +151,7 @@ class Loads:
         outcome = LoadOutcome.LOADED if blocks else LoadOutcome.FAILED
         self._client.finish_load(loading.load, outcome, blocks=blocks)
         disk = min(loading.load.from_disk, blocks)
+        self._judge.used(blocks - disk, disk, loading.waited_s, loading.copied_s)
         self._tally.add("loaded_tokens_disk", disk * self._block_tokens)
         self._tally.add("loaded_tokens_host", (blocks - disk) * self._block_tokens)
         if blocks < len(loading.block_ids):

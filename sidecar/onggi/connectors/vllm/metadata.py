@@ -51,7 +51,8 @@ class StepPlan:
 
     fenced: save jobs whose blocks are about to be reused: finish or drop them. fence_all: that
     list may not be whole, so fence every save under way. delayed: requests whose blocks wait for
-    their saves; report each once its saves are over.
+    their saves; report each once its saves are over. step: its number, to be reported if it is not
+    0, so that the scheduler learns how long it took.
     """
 
     loads: list[LoadJob] = field(default_factory=list)
@@ -59,6 +60,7 @@ class StepPlan:
     fenced: set[int] = field(default_factory=set)
     delayed: set[str] = field(default_factory=set)
     fence_all: bool = False
+    step: int = 0
 
 
 @dataclass
@@ -66,13 +68,16 @@ class Report:
     """What workers did since the last report.
 
     loaded: job -> its leading blocks that are right (the fewest over the ranks), and how many ranks
-    say so. saves_over: job -> ranks that are done with it. saves_dropped: jobs that were not even
+    say so. seconds: job -> the longest time that a rank took for it. step: see StepPlan; 0: none.
+    saves_over: job -> ranks that are done with it. saves_dropped: jobs that were not even
     tried; the request may offer them again.
     """
 
     loaded: dict[int, tuple[int, int]] = field(default_factory=dict)
     saves_over: dict[int, int] = field(default_factory=dict)
     saves_dropped: set[int] = field(default_factory=set)
+    seconds: dict[int, float] = field(default_factory=dict)
+    step: int = 0
 
     def merged(self, other: Report) -> Report:
         """Both ranks' reports as one."""
@@ -83,7 +88,16 @@ class Report:
         over = dict(self.saves_over)
         for number, ranks in other.saves_over.items():
             over[number] = over.get(number, 0) + ranks
-        return Report(loaded, over, self.saves_dropped | other.saves_dropped)
+        seconds = dict(self.seconds)
+        for number, took_s in other.seconds.items():
+            seconds[number] = max(took_s, seconds.get(number, 0.0))
+        return Report(
+            loaded,
+            over,
+            self.saves_dropped | other.saves_dropped,
+            seconds,
+            max(self.step, other.step),
+        )
 
     def __bool__(self) -> bool:
-        return bool(self.loaded or self.saves_over or self.saves_dropped)
+        return bool(self.loaded or self.saves_over or self.saves_dropped or self.step)

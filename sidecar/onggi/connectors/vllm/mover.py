@@ -42,9 +42,10 @@ LOOK_AROUND_S: Final = 5.0
 
 @dataclass
 class Moved:
-    """What ended since it was last asked. loads: with the number of leading blocks loaded."""
+    """What ended since it was last asked. loads: with the number of leading blocks loaded, and the
+    seconds they took."""
 
-    loads: list[tuple[LoadJob, int]] = field(default_factory=list)
+    loads: list[tuple[LoadJob, int, float]] = field(default_factory=list)
     saves: list[int] = field(default_factory=list)
 
 
@@ -200,9 +201,10 @@ class Mover:
             blocks = copy_load(self._client, self._copier, self._rank, job, after, self._now_s)
         except Exception as error:  # noqa: BLE001 - an unreported load would hold its blocks for ever
             self._faults.note("load", error)
-        self._tally.add("load_seconds", self._now_s() - began_s)
+        took_s = self._now_s() - began_s
+        self._tally.add("load_seconds", took_s)
         with self._turn:
-            self._moved.loads.append((job, blocks))
+            self._moved.loads.append((job, blocks, took_s))
             self._turn.notify_all()
 
     def _run_save(self, job: SaveJob, after: Any) -> None:

@@ -17,12 +17,15 @@ DISK_WAIT_S: Final = 2.0
 """How long an asynchronous load may take to come from disk before its blocks are computed."""
 
 LAYERWISE: Final = ("auto", "on", "off")
+LOAD: Final = ("worth", "always")
 
 
 @dataclass(frozen=True)
 class Options:
     """socket: path of the agent's socket; empty: take no part. revision: what the user says about
-    the weights, instead of looking at them. tenant: kept apart from all other tenants."""
+    the weights, instead of looking at them. tenant: kept apart from all other tenants.
+    layerwise: whether the forward pass begins before all layers are loaded. load: whether a hit is
+    loaded if that is measured to be worth it, or always."""
 
     socket: str
     deadline_s: float = DEADLINE_S
@@ -30,11 +33,12 @@ class Options:
     revision: str = ""
     tenant: str = ""
     layerwise: str = LAYERWISE[0]
+    load: str = LOAD[0]
 
 
 def read_options(extra: Mapping[str, Any], environment: Mapping[str, str] = os.environ) -> Options:
     """From the connector's extra config and the environment. Raises ValueError naming a field."""
-    known = {"socket", "deadline_s", "disk_wait_s", "revision", "tenant", "layerwise"}
+    known = {"socket", "deadline_s", "disk_wait_s", "revision", "tenant", "layerwise", "load"}
     unknown = sorted(set(extra) - known)
     if unknown:
         raise ValueError(f"kv_connector_extra_config has {unknown[0]}; use {sorted(known)}")
@@ -45,6 +49,7 @@ def read_options(extra: Mapping[str, Any], environment: Mapping[str, str] = os.e
         revision=str(extra.get("revision", environment.get(REVISION_VARIABLE, ""))),
         tenant=str(extra.get("tenant", environment.get(TENANT_VARIABLE, ""))),
         layerwise=_choice(extra, "layerwise", LAYERWISE),
+        load=_choice(extra, "load", LOAD),
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from onggi.client import Client
@@ -19,15 +20,16 @@ from onggi.connectors.vllm.guard import Faults
 from onggi.connectors.vllm.keys import RequestKeys
 from onggi.connectors.vllm.loads import Loads
 from onggi.connectors.vllm.metadata import Report, StepPlan
+from onggi.connectors.vllm.offers import Judge, make_offer
+from onggi.connectors.vllm.pace import Pace
 from onggi.connectors.vllm.saves import Saves
 from onggi.connectors.vllm.tally import Tally
 from onggi.connectors.vllm.tracked import Offer, Tracked
-from onggi.outcomes import NO_LOAD
 from onggi_core.wire.requests import LoadOutcome
 
-WAIT_FOR_AT_LEAST: Final = 1 / 8
-"""Part of a hit that must lie on disk for a request to wait for it. Waiting for less would hold up
-what is here for what is soon computed."""
+MISS_KEPT_S: Final = 0.5
+"""How long a request that found nothing is not asked about again: vLLM asks each step while it
+cannot admit a request, and each would cost a round trip."""
 
 Answer = tuple[int, bool]
 MISS: Final[Answer] = (0, False)
@@ -46,17 +48,22 @@ class Scheduler:
         faults: Faults,
         tally: Tally,
         clock: Clock = monotonic,
+        weigh: bool = True,
     ) -> None:
+        """weigh: decline what is measured to be dearer to load than to compute."""
         self._client = client
         self._faults = faults
         self._block_tokens = block_tokens
-        self._disk_wait_s = disk_wait_s
         self._tally = tally
         self._now_s = clock
         self._adapters = Adapters()
         self._failures = Failures()
         self._tracked: dict[str, Tracked] = {}
-        self._loads = Loads(client, block_tokens, ranks, self._failures, faults, tally, clock)
+        self._judge = Judge(block_tokens, tally, disk_wait_s, weigh=weigh)
+        self._pace = Pace()
+        self._loads = Loads(
+            client, block_tokens, ranks, self._failures, self._judge, faults, tally, clock
+        )
         self._saves = Saves(block_tokens, ranks, self._failures)
         self._life = ""
 
@@ -85,11 +92,15 @@ class Scheduler:
             self._tracked.pop(request.request_id)
             return self.matched(request, 0)
         local, most = computed_tokens // self._block_tokens, self._most(request)
+        if tracked.missed[:2] == (local, most) and self._now_s() < tracked.missed[2]:
+            return MISS
         offer = tracked.offer = self._settled(tracked)
         if offer is None or not offer.answers(local, most, self._now_s()):
             self._withdraw(tracked)
             offer = None if tracked.frozen else self._timed_offer(tracked, local, most)
             tracked.offer = offer
+            if offer is None:
+                tracked.missed = (local, most, self._now_s() + MISS_KEPT_S)
         if offer is None:
             return MISS
         return offer.blocks * self._block_tokens, offer.pending is not None
@@ -101,11 +112,16 @@ class Scheduler:
         load = offer.pending.poll() if offer is not None and offer.pending is not None else None
         if offer is None or load is None:
             return offer
+        now_s = self._now_s()
+        waited_s = now_s - offer.asked_s
+        self._judge.came(offer.blocks, load, waited_s, now_s)
         if load.blocks:
             here = load.blocks - load.from_disk
-            return Offer(offer.local, offer.most, load.blocks, load, None, here)
+            return replace(
+                offer, blocks=load.blocks, load=load, pending=None, here=here, waited_s=waited_s
+            )
         (key,) = tracked.keys.upto(offer.local + 1)[offer.local :]
-        self._failures.note(key, self._now_s())
+        self._failures.note(key, now_s)
         return None
 
     def _timed_offer(self, tracked: Tracked, local: int, most: int) -> Offer | None:
@@ -115,7 +131,15 @@ class Scheduler:
         tracked.known = tracked.saved = self._known(tracked, keys, local)
         offer = None
         if tracked.known > local:
-            offer = self._offer(keys[local : tracked.known], local, most)
+            wanted = keys[local : tracked.known]
+            offer = make_offer(
+                self._client,
+                self._judge,
+                wanted,
+                (local, most),
+                self._now_s(),
+                again=tracked.missed[:2] == (local, most),
+            )
         self._tally.add("lookup_seconds", self._now_s() - began_s)
         return offer
 
@@ -125,16 +149,6 @@ class Scheduler:
         if asked is not None:
             return min(self._client.prefetch_end(asked).pending, len(keys))
         return self._client.lookup(keys).pending if len(keys) > local else 0
-
-    def _offer(self, wanted: Sequence[bytes], local: int, most: int) -> Offer | None:
-        """A promise for blocks after `local`: pinned now, or coming from disk in time."""
-        here = self._client.load_prepare(wanted).wait(self._client.deadline_s)
-        coming = len(wanted) - here.blocks
-        if coming < max(1, len(wanted) * WAIT_FOR_AT_LEAST):
-            return Offer(local, most, here.blocks, here, None, here.blocks) if here.blocks else None
-        pending = self._client.load_prepare(wanted, wait_s=self._disk_wait_s)
-        self._client.finish_load(here, LoadOutcome.UNUSED)
-        return Offer(local, most, len(wanted), NO_LOAD, pending, here.blocks)
 
     def _withdraw(self, tracked: Tracked) -> None:
         offer, tracked.offer = tracked.offer, None
@@ -181,6 +195,10 @@ class Scheduler:
                 if tracked is not None:
                     self._saves.fence(tracked)
             self._client.tidy()
+            if not plan.loads:
+                plan.step = self._pace.planned(
+                    sum(output.num_scheduled_tokens.values()), self._now_s()
+                )
             if not unconfirmed:
                 self._saves.plan(plan, output, self._tracked, self._client)
         except Exception as error:  # noqa: BLE001 - see above
@@ -197,8 +215,13 @@ class Scheduler:
 
     def reported(self, report: Report, received: Iterable[str]) -> None:
         """What the workers did. received: requests whose asynchronous load is over."""
+        if report.step and self._judge.worth is not None:
+            step = self._pace.reported(report.step, self._now_s())
+            if step is not None:
+                self._judge.worth.computed(*step)
         for number, (blocks, ranks_said) in report.loaded.items():
-            self._loads.reported(number, blocks, ranks_said, self._tracked)
+            copied_s = report.seconds.get(number, 0.0)
+            self._loads.reported(number, blocks, ranks_said, copied_s, self._tracked)
         for request_id in received:
             self._loads.received(request_id, self._tracked)
         self._saves.reported(report, self._tracked)

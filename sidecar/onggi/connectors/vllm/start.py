@@ -107,6 +107,7 @@ def scheduler(
         ranks=ranks,
         faults=faults,
         tally=tally,
+        weigh=options.load == "worth",
     )
 
 

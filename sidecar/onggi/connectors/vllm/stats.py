@@ -30,8 +30,13 @@ class OnggiStats(KVConnectorStats):  # type: ignore[misc]
         return self
 
     def reduce(self) -> dict[str, int | float]:
-        """For the engine's periodic log line."""
-        return {counter: round(amount, 3) for counter, amount in sorted(self.data.items())}
+        """For the engine's periodic log line. net_tokens: those loaded, less those of them
+        that would have been cheaper to compute."""
+        told = {counter: round(amount, 3) for counter, amount in sorted(self.data.items())}
+        loaded = self.data.get("loaded_tokens_host", 0) + self.data.get("loaded_tokens_disk", 0)
+        if loaded:
+            told["net_tokens"] = loaded - self.data.get("costly_tokens", 0)
+        return told
 
     def is_empty(self) -> bool:
         return not self.data

@@ -21,7 +21,8 @@ class Offer:
     """A promise: `blocks` after the first `local`, pinned (load) or on their way (pending).
 
     most: the cap it was made under; another question makes another offer. here: how many of them
-    lay in host memory when it was made.
+    lay in host memory when it was made. asked_s: when it was; waited_s: how long those from disk
+    took, once they have come.
     """
 
     local: int
@@ -30,6 +31,8 @@ class Offer:
     load: Load
     pending: PendingLoad | None
     here: int
+    asked_s: float = 0.0
+    waited_s: float = 0.0
 
     def answers(self, local: int, most: int, now_s: float) -> bool:
         """Whether this is the answer to that question, still."""
@@ -49,8 +52,9 @@ class Offer:
 class Loading:
     """A promise that was taken up and has not ended. sent: the workers know of it. dead: the
     request has ended; the load must still be reported. keys: of the blocks to load; first: the
-    number of the first of them in the request. said: ranks that have reported, and fewest: the
-    smallest number of leading blocks they named."""
+    number of the first of them in the request. asked_s, waited_s: as in the offer. said: ranks that
+    have reported, and fewest: the smallest number of leading blocks they named; copied_s: the
+    longest time that one of them took."""
 
     number: int
     request_id: str
@@ -59,6 +63,9 @@ class Loading:
     keys: Sequence[bytes]
     load: Load
     pending: PendingLoad | None
+    asked_s: float = 0.0
+    waited_s: float = 0.0
+    copied_s: float = 0.0
     sent: bool = False
     dead: bool = False
     said: int = 0
@@ -67,15 +74,17 @@ class Loading:
 
 @dataclass
 class Tracked:
-    """known: leading blocks the agent had when last asked. saved: leading blocks that are there or
-    were handed to the workers. saves: those under way, job -> its first block. frozen: the engine's
-    caches were reset under it; its blocks are not for keeping."""
+    """known: leading blocks the agent had when last asked. missed: the question (local blocks, most
+    blocks) that was last answered with nothing, and until when that stays the answer. saved:
+    leading blocks that are there or were handed to the workers. saves: those under way, job -> its
+    first block. frozen: the engine's caches were reset under it; its blocks are not for keeping."""
 
     request: Any
     keys: RequestKeys
     asked: Asked | None = None
     offer: Offer | None = None
     known: int = 0
+    missed: tuple[int, int, float] = (-1, -1, 0.0)
     saved: int = 0
     sources: tuple[int, int] = (0, 0)
     saves: dict[int, int] = field(default_factory=dict)

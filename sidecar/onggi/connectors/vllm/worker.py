@@ -59,6 +59,7 @@ class Worker:
         self._mover = Mover(client, copier, page_bytes, rank, faults, tally, clock)
         self._layers = {name: number for number, name in enumerate(layers)}
         self._coming: list[_Coming] = []
+        self._held_up_s = 0.0
         self._step_failed = False
         self._errors: set[int] = set()
         self._received: set[str] = set()
@@ -79,6 +80,7 @@ class Worker:
 
     def load(self, plan: StepPlan) -> None:
         """Begin what this step's forward pass needs. What fails is reported and computed."""
+        began_s = self._now_s() if plan.loads else 0.0
         for job in plan.loads:
             if not job.asynchronous:
                 self._begin(job)
@@ -86,7 +88,8 @@ class Worker:
             return
         if self._layers:
             self._mover.help([coming.load for coming in self._coming])
-        else:
+        self._held_up_s = self._now_s() - began_s
+        if not self._layers:
             self._end_loads()
 
     def wait_for_layer(self, name: str) -> None:
@@ -103,7 +106,7 @@ class Worker:
             except Exception as error:  # noqa: BLE001 - end() will say that it failed
                 self._faults.note("load", error)
                 coming.blocks = 0
-        self._tally.add("load_seconds", self._now_s() - began_s)
+        self._held_up_s += self._now_s() - began_s
 
     def after_forward(self, plan: StepPlan) -> None:
         """Hand over this step's saves and its asynchronous loads.
@@ -113,6 +116,7 @@ class Worker:
         the scheduler offers the blocks again once they are computed.
         """
         self._end_loads()
+        self._report.step = plan.step
         self._delayed |= plan.delayed
         for job in plan.loads:
             if job.asynchronous:
@@ -132,8 +136,8 @@ class Worker:
     def finished(self) -> tuple[set[str], set[str]]:
         """Requests whose delayed saves are over, and those whose load has ended; each once."""
         moved = self._mover.take()
-        for job, blocks in moved.loads:
-            self._loaded(job, blocks)
+        for job, blocks, took_s in moved.loads:
+            self._loaded(job, blocks, took_s)
             self._received.add(job.request_id)
         for number in moved.saves:
             self._report.saves_over[number] = 1
@@ -173,7 +177,6 @@ class Worker:
             self._received.add(job.request_id)
 
     def _begin(self, job: LoadJob) -> None:
-        began_s = self._now_s()
         try:
             coming = self._coming_load(job)
         except Exception as error:  # noqa: BLE001 - the blocks must be reported, whatever it was
@@ -183,7 +186,6 @@ class Worker:
             self._loaded(job, 0)
         else:
             self._coming.append(coming)
-        self._tally.add("load_seconds", self._now_s() - began_s)
 
     def _coming_load(self, job: LoadJob) -> _Coming | None:
         if not job.wanted or not job.rows:
@@ -200,20 +202,28 @@ class Worker:
     def _end_loads(self) -> None:
         """Wait for what has not come yet, and say what became of each load: all of it or none,
         since a page that was taken back may hold another block by now."""
+        if not self._coming:
+            return
         began_s = self._now_s()
-        for coming in self._coming:
-            right = False
-            try:
-                right = coming.load.end() and self._now_s() < coming.expires_s
-            except Exception as error:  # noqa: BLE001 - the blocks must be reported, whatever it was
-                self._faults.note("load", error)
-            self._loaded(coming.job, coming.blocks if right else 0)
-        if self._coming:
-            self._coming = []
-            self._tally.add("load_seconds", self._now_s() - began_s)
+        right = [self._ended(coming) for coming in self._coming]
+        self._held_up_s += self._now_s() - began_s
+        self._tally.add("load_seconds", self._held_up_s)
+        blocks = sum(coming.blocks for coming in self._coming) or 1
+        for coming, whole in zip(self._coming, right, strict=True):
+            took_s = self._held_up_s * coming.blocks / blocks
+            self._loaded(coming.job, coming.blocks if whole else 0, took_s)
+        self._coming, self._held_up_s = [], 0.0
 
-    def _loaded(self, job: LoadJob, blocks: int) -> None:
+    def _ended(self, coming: _Coming) -> bool:
+        try:
+            return coming.load.end() and self._now_s() < coming.expires_s
+        except Exception as error:  # noqa: BLE001 - the blocks must be reported, whatever it was
+            self._faults.note("load", error)
+            return False
+
+    def _loaded(self, job: LoadJob, blocks: int, took_s: float = 0.0) -> None:
         missing = job.block_ids[blocks:]
+        self._report.seconds[job.number] = took_s
         self._report.loaded[job.number] = blocks, 1
         self._errors.update(missing)
         self._tally.add("failed_load_blocks", len(missing))
