@@ -34,6 +34,15 @@ def prompt(seed: int, length: int, **more: Any) -> dict[str, Any]:
     return {"ids": [rng.randrange(512) for _ in range(length)], **more}
 
 
+BY_LAYERS = {
+    "kv_connector": "OnggiConnector",
+    "kv_connector_module_path": "onggi.connectors.vllm",
+    "kv_role": "kv_both",
+    "kv_load_failure_policy": "recompute",
+    "kv_connector_extra_config": {"layerwise": "on"},
+}
+"""Said by hand: the plugin stands back, and loads come beside the forward pass."""
+
 LONG = prompt(1, 1500)
 EXACT = prompt(2, 1536)
 PRIVATE = prompt(3, 700)
@@ -122,7 +131,7 @@ def test_cold_everything_is_computed_and_stored(cold: dict[str, Any]) -> None:
 
 @pytest.fixture(scope="module")
 def warm(start: Any, agent: AgentProcess, cold: dict[str, Any]) -> dict[str, Any]:
-    with start(agent, "warm") as engine:
+    with start(agent, "warm", kv_transfer_config=BY_LAYERS) as engine:
         seen = {
             "long": engine.generate(LONG),
             "after_long": engine.metrics(),

@@ -16,6 +16,7 @@ from onggi.arena import Arena
 from onggi.client import Client
 from onggi.clock import Clock, monotonic
 from onggi.connectors.vllm.copier import Copier, Load, Pair
+from onggi.connectors.vllm.cores import let_go
 from onggi.connectors.vllm.guard import Faults
 from onggi.connectors.vllm.metadata import LoadJob, SaveJob
 from onggi.connectors.vllm.tally import Tally
@@ -78,7 +79,9 @@ class Mover:
         faults: Faults,
         tally: Tally,
         clock: Clock = monotonic,
+        cores: frozenset[int] = frozenset(),
     ) -> None:
+        self._cores = cores
         self._client = client
         self._copier = copier
         self._rank = rank
@@ -160,6 +163,7 @@ class Mover:
         self._turn.notify_all()
 
     def _run(self) -> None:
+        let_go(self._cores)
         wait_s = 0.0
         while True:
             with self._turn:

@@ -7,10 +7,12 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+import torch
 import vllm
 
 from onggi.client import Client
 from onggi.connectors.vllm.copier import Copier, HostCopier
+from onggi.connectors.vllm.cores import allowed, spare
 from onggi.connectors.vllm.guard import Faults, log
 from onggi.connectors.vllm.identity import (
     StandBack,
@@ -68,17 +70,20 @@ def worker(
         deadline_s=max(options.deadline_s, SAVE_DEADLINE_S),
         log=log,
     )
+    device, cores = kv_caches[layers[0]].device.type, allowed()
+    spare_core = spare(cores, torch.get_num_threads() * int(fields["tp_size"]))
+    names = pages.layers if _layerwise(options, device, spare_core=spare_core) else ()
     row = int(fields["pp_rank"]) * int(fields["tp_size"]) + int(fields["tp_rank"])
     log.info(
-        "onggi: %s keeps blocks of %d tokens, %d bytes, under fingerprint %s; agent %s",
+        "onggi: %s keeps blocks of %d tokens, %d bytes, under fingerprint %s, %s; agent %s",
         rank,
         space.block_tokens,
         space.page_bytes,
         space.fingerprint.hex(),
+        "layer by layer" if names else "whole",
         "attached" if _attach(client) else "not there yet",
     )
-    names = pages.layers if _layerwise(options, kv_caches[layers[0]].device.type) else ()
-    made = Worker(client, copier, row, faults, tally, layers=names)
+    made = Worker(client, copier, row, faults, tally, layers=names, cores=cores)
     made.start()
     return made, space
 
@@ -156,9 +161,12 @@ def _backends(vllm_config: Any, layers: Sequence[str]) -> str:
     return ",".join(sorted(names))
 
 
-def _layerwise(options: Options, device: str) -> bool:
-    """Whether loads come layer by layer, beside the forward pass."""
-    return options.layerwise == "on" or (options.layerwise == "auto" and device == "cuda")
+def _layerwise(options: Options, device: str, *, spare_core: bool) -> bool:
+    """Whether loads come layer by layer, beside the forward pass. On CPU that takes a core which
+    the forward pass does not use: without one it only moves the copies to where they hurt more."""
+    if options.layerwise != "auto":
+        return options.layerwise == "on"
+    return device != "cpu" or spare_core
 
 
 def _copier(kv_caches: Mapping[str, Any], layers: Sequence[str], pages: PageMap) -> Copier:
@@ -166,8 +174,6 @@ def _copier(kv_caches: Mapping[str, Any], layers: Sequence[str], pages: PageMap)
     if device.type == "cpu":
         return HostCopier(pages)
     if device.type == "cuda":
-        import torch
-
         from onggi.cuda_pages import CudaCopier, byte_views
 
         tensors = [kv_caches[layer] for layer in layers]

@@ -45,9 +45,11 @@ class Worker:
         clock: Clock = monotonic,
         *,
         layers: Sequence[str] = (),
+        cores: frozenset[int] = frozenset(),
     ) -> None:
         """rank: this worker's row in a load job's pages. layers: their names in the order of the
-        page, if the forward pass says which it needs next; it then runs while they come."""
+        page, if the forward pass says which it needs next; it then runs while they come. cores:
+        where the mover may run, if it is to leave the engine's."""
         page_bytes = client.spaces[0].page_bytes
         self._page_bytes = page_bytes
         self._client = client
@@ -56,7 +58,7 @@ class Worker:
         self._faults = faults
         self._tally = tally
         self._now_s = clock
-        self._mover = Mover(client, copier, page_bytes, rank, faults, tally, clock)
+        self._mover = Mover(client, copier, page_bytes, rank, faults, tally, clock, cores)
         self._layers = {name: number for number, name in enumerate(layers)}
         self._coming: list[_Coming] = []
         self._held_up_s = 0.0
