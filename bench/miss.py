@@ -2,11 +2,11 @@
 
 Run with an interpreter that has vLLM, the client on PYTHONPATH and an agent behind --socket:
 
-    PYTHONPATH=sidecar python bench/miss.py --socket /run/onggi/agent.sock --model FOLDER
+    PYTHONPATH=sidecar:. python -m bench.miss --socket /run/onggi/agent.sock --model FOLDER
 
 One engine in one process. Its connector is Onggi's in one half of the turns and answers "nothing"
 at once in the other half, which is an always-miss connector; so both halves have the same memory,
-the same threads and the same noise. Prompts are random and never come twice: all of them is looked up,
+the same threads and the same noise. Prompts are random and never come twice: all is looked up,
 missed, computed and (with Onggi) stored. Prints one line of JSON.
 """
 
@@ -40,6 +40,20 @@ NOTHING: dict[str, Callable[[], Any]] = {
     "get_kv_connector_stats": lambda: None,
 }
 """The hooks of an always-miss connector. build_connector_meta is made in switchable()."""
+
+
+SETTINGS: dict[str, str] = {
+    # vLLM keeps a core for a connector where it places its threads itself
+    "OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 2) - 1)),
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    "VLLM_PLUGINS": "",
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "VLLM_NO_USAGE_STATS": "1",
+    "HF_HUB_OFFLINE": "1",
+    "VLLM_LOGGING_LEVEL": "WARNING",
+}
+"""Of the engine's process, where they are not set already."""
 
 
 class Switch:
@@ -84,10 +98,12 @@ def prompt(rng: random.Random, tokens: int) -> dict[str, Any]:
     return {"prompt_token_ids": [rng.randrange(500) for _ in range(tokens)]}
 
 
-def engine(options: argparse.Namespace) -> Any:
+def engine(options: argparse.Namespace, connector: str, module: str) -> Any:
+    """One engine in this process, with a connector of this name and agent `options.socket`."""
+    for name, value in SETTINGS.items():
+        os.environ.setdefault(name, value)
     from vllm import LLM
 
-    sys.modules["miss"] = sys.modules["__main__"]  # the class must see this file's switch
     return LLM(
         model=options.model,
         skip_tokenizer_init=True,
@@ -98,8 +114,8 @@ def engine(options: argparse.Namespace) -> Any:
         enforce_eager=True,
         num_gpu_blocks_override=options.blocks,
         kv_transfer_config={
-            "kv_connector": "SwitchedConnector",
-            "kv_connector_module_path": "miss",
+            "kv_connector": connector,
+            "kv_connector_module_path": module,
             "kv_role": "kv_both",
             "kv_load_failure_policy": "recompute",
             "kv_connector_extra_config": {"socket": options.socket},
@@ -161,19 +177,8 @@ def main() -> None:
     parser.add_argument("--rest", type=float, default=0.1)
     parser.add_argument("--seed", type=int, default=time.time_ns())
     options = parser.parse_args()
-    spare = max(1, (os.cpu_count() or 2) - 1)
-    for name, value in (
-        ("OMP_NUM_THREADS", str(spare)),  # vLLM keeps a core for a connector where it places them
-        ("VLLM_ENABLE_V1_MULTIPROCESSING", "0"),
-        ("VLLM_PLUGINS", ""),
-        ("VLLM_CPU_KVCACHE_SPACE", "1"),
-        ("VLLM_CPU_OMP_THREADS_BIND", "nobind"),
-        ("VLLM_NO_USAGE_STATS", "1"),
-        ("HF_HUB_OFFLINE", "1"),
-        ("VLLM_LOGGING_LEVEL", "WARNING"),
-    ):
-        os.environ.setdefault(name, value)
-    llm = engine(options)
+    sys.modules["bench.miss"] = sys.modules["__main__"]  # the class must see this file's switch
+    llm = engine(options, "SwitchedConnector", "bench.miss")
     print(json.dumps(measure(llm, options)), flush=True)
     llm.llm_engine.engine_core.shutdown()
 
