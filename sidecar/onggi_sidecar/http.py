@@ -1,6 +1,8 @@
 """HTTP for people, probes and scrapers: /healthz, /readyz, /metrics. Never on the request path."""
 
 import asyncio
+import errno
+import os
 from collections.abc import Callable
 from typing import Final
 
@@ -36,9 +38,9 @@ class HttpServer:
         and two pods of one host network would otherwise exclude each other."""
         await self._runner.setup()
         try:
-            self._listening = await asyncio.get_running_loop().create_server(
-                self._accept, host, port
-            )
+            listening = await asyncio.get_running_loop().create_server(self._accept, host, port)
+            if not listening.sockets:  # asyncio takes a refused socket for a missing family
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         except OSError as fault:
             error(
                 "http_unavailable",
@@ -48,7 +50,8 @@ class HttpServer:
                 port=port,
             )
             return
-        self.port = self._listening.sockets[0].getsockname()[1]
+        self._listening = listening
+        self.port = listening.sockets[0].getsockname()[1]
         event("http_listening", f"serving HTTP on {host}:{self.port}", host=host, port=self.port)
 
     def _accept(self) -> asyncio.Protocol:
