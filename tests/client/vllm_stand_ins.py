@@ -99,14 +99,15 @@ class Sides:
     def __init__(self, agent: Any, blocks: int = 256, ranks: int = 1, **kwargs: Any) -> None:
         deadline_s = kwargs.pop("deadline_s", 2.0)
         make_copier = kwargs.pop("copier", HostCopier)
+        spaces = kwargs.pop("spaces", SPACES)
+        kwargs.setdefault("disk_wait_s", 2.0)
         layers = LAYERS if kwargs.pop("layerwise", False) else ()
         self.tally = Tally()
         self.faults = Faults("test")
         self.memories = [Memory(blocks) for _ in range(ranks)]
         self.scheduler = Scheduler(
-            Client(agent.socket_path, spaces=SPACES[:ranks], deadline_s=deadline_s),
+            Client(agent.socket_path, spaces=spaces[:ranks], deadline_s=deadline_s),
             BLOCK,
-            disk_wait_s=2.0,
             ranks=ranks,
             faults=self.faults,
             tally=self.tally,
@@ -115,7 +116,7 @@ class Sides:
         self.copiers = [make_copier(memory.map) for memory in self.memories]
         self.workers = []
         for rank, copier in enumerate(self.copiers):
-            client = Client(agent.socket_path, spaces=[SPACES[rank]], deadline_s=deadline_s)
+            client = Client(agent.socket_path, spaces=[spaces[rank]], deadline_s=deadline_s)
             self.workers.append(
                 Worker(client, copier, rank, self.faults, self.tally, layers=layers)
             )

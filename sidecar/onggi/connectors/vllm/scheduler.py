@@ -24,7 +24,7 @@ from onggi.connectors.vllm.offers import Judge, make_offer
 from onggi.connectors.vllm.pace import Pace
 from onggi.connectors.vllm.saves import Saves
 from onggi.connectors.vllm.tally import Tally
-from onggi.connectors.vllm.tracked import Offer, Tracked
+from onggi.connectors.vllm.tracked import NEVER_ASKED, Offer, Tracked
 from onggi_core.wire.requests import LoadOutcome
 
 MISS_KEPT_S: Final = 0.5
@@ -194,6 +194,7 @@ class Scheduler:
                 tracked = self._tracked.get(request_id)
                 if tracked is not None:
                     self._saves.fence(tracked)
+                    tracked.missed = NEVER_ASKED  # what it had stored may be there, or dropped
             self._client.tidy()
             if not plan.loads:
                 plan.step = self._pace.planned(

@@ -15,6 +15,8 @@ OFFER_MARGIN_S: Final = 5.0
 """A pin that ends sooner is renewed before it is promised again: the step that uses it may be a
 long prefill away."""
 
+NEVER_ASKED: Final = (-1, -1, 0.0)
+
 
 @dataclass
 class Offer:
@@ -84,7 +86,7 @@ class Tracked:
     asked: Asked | None = None
     offer: Offer | None = None
     known: int = 0
-    missed: tuple[int, int, float] = (-1, -1, 0.0)
+    missed: tuple[int, int, float] = NEVER_ASKED
     saved: int = 0
     sources: tuple[int, int] = (0, 0)
     saves: dict[int, int] = field(default_factory=dict)
