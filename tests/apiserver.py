@@ -6,12 +6,15 @@ the suites that need it (tests are no package, so there is nothing to import it 
 """
 
 import base64
+import ctypes
 import json
 import os
 import shutil
+import signal
 import socket
 import ssl
 import subprocess
+import sys
 import time
 import urllib.error
 import urllib.request
@@ -28,6 +31,7 @@ BIN: Final = Path(os.environ.get("ONGGI_NODE_DIR", Path.home() / ".cache/onggi-n
 ADMIN_TOKEN: Final = "admin-token"
 START_TIMEOUT_S: Final = 90
 STOP_TIMEOUT_S: Final = 20
+PR_SET_PDEATHSIG: Final = 1
 
 
 def find(tool: str) -> str | None:
@@ -174,8 +178,16 @@ def _wait_ready(server: ApiServer, process: "subprocess.Popen[bytes]") -> None:
 
 
 def _start(folder: Path, command: list[str]) -> "subprocess.Popen[bytes]":
+    tests = os.getpid()
+
+    def tie() -> None:
+        """The child goes when the tests do, however they end; a killed pytest cleans up nothing."""
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != tests:
+            sys.exit(1)
+
     with (folder / f"{Path(command[0]).name}.log").open("wb") as log:
-        return subprocess.Popen(command, cwd=folder, stdout=log, stderr=log)
+        return subprocess.Popen(command, cwd=folder, stdout=log, stderr=log, preexec_fn=tie)
 
 
 def stop(process: "subprocess.Popen[bytes]") -> None:
