@@ -52,8 +52,8 @@ soak: $(READY) ## what takes longer: faults by the hundred, and a real vLLM case
 	@ONGGI_ENGINE_PYTHON=$${ONGGI_E2E_DIR:-$${XDG_CACHE_HOME:-$$HOME/.cache}/onggi-e2e}/engine/bin/python \
 	  $(PY) -m pytest -m engine
 
-bench: $(READY) ## load, store and lookup against memcpy, Redis and the bare disk
+bench: $(READY) ## every figure of docs/performance.md, beside its peers (installed into ~/.cache)
 	@$(PY) -m bench
 
-clean: ## what the above made here; caches of the end-to-end tests stay in ~/.cache
+clean: ## what the above made here; caches of bench and end-to-end tests stay in ~/.cache
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

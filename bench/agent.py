@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, Final
 
 from bench.children import start_child
-from onggi import Client, SpaceSpec
+from onggi import Client, SpaceSpec, fingerprint
 
 READY_S: Final = 60.0
 END_S: Final = 20.0
@@ -47,6 +47,11 @@ def attach(client: Client) -> None:
         if time.monotonic() > give_up_s:
             raise AgentFailed(f"no session within {READY_S:.0f} s")
         time.sleep(POLL_S)
+
+
+def space_for(page_bytes: int, block_tokens: int = 16) -> SpaceSpec:
+    fields: dict[str, str | int] = {"model": "bench", "page_bytes": page_bytes}
+    return SpaceSpec(fingerprint(fields), page_bytes, block_tokens)
 
 
 class AgentUnderTest:
@@ -97,16 +102,20 @@ class AgentUnderTest:
 
     def start(self) -> None:
         """Until its whole arena is touched. Raises AgentFailed."""
+        self.launch()
+        self.wait_until(
+            lambda stats: stats["arena_ready_bytes"] >= stats["arena_bytes"], "its memory ready"
+        )
+        self._settle()
+
+    def launch(self) -> None:
+        """And wait for nothing."""
         command = [sys.executable, "-m", "onggi_sidecar", "agent", "--memory", self._memory]
         command += ["--extent", self._extent, "--disk", self._disk]
         command += ["--disk-path", str(self.disk_folder / "tier")]
         command += ["--socket", str(self.socket), "--http-port", "0", "--log-level", "warning"]
         command += ["--io-deadline-s", "30"]  # a slow disk is measured, not given up
         self._process = start_child(command, self._log)
-        self.wait_until(
-            lambda stats: stats["arena_ready_bytes"] >= stats["arena_bytes"], "its memory ready"
-        )
-        self._settle()
 
     def _settle(self) -> None:
         """Until it does nothing by itself any more: it answers before all of its libraries are
@@ -126,14 +135,24 @@ class AgentUnderTest:
         user, system = int(fields[11]), int(fields[12])  # utime and stime, see proc(5)
         return (user + system) / os.sysconf("SC_CLK_TCK")
 
-    def restart(self) -> None:
+    def beyond_arena_bytes(self) -> int:
+        """Resident memory of the process that is not the arena: its own, and its libraries'."""
+        assert self._process is not None
+        status = Path(f"/proc/{self._process.pid}/status").read_text()
+        fields = dict(line.split(":", 1) for line in status.splitlines() if ":" in line)
+        return sum(int(fields[name].split()[0]) * 1024 for name in ("RssAnon", "RssFile"))
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def stop(self) -> None:
         """In an orderly way: the disk tier is kept, the arena is not. Raises AgentFailed."""
         assert self._process is not None
         self._process.send_signal(signal.SIGTERM)
         code = self._process.wait(END_S)
         if code:
             raise AgentFailed(f"the agent ended with exit code {code}: {self._last_words()}")
-        self.start()
 
     def wait_until(self, reached: Callable[[dict[str, Any]], bool], what: str) -> None:
         """Ask the agent for its figures until they are so. Raises AgentFailed."""
@@ -155,13 +174,6 @@ class AgentUnderTest:
                 time.sleep(POLL_S)
         finally:
             client.close()
-
-    def wait_until_written(self) -> None:
-        """Until the disk tier has every block. Raises AgentFailed."""
-        self.wait_until(
-            lambda stats: not stats["dirty_blocks"] and not stats["writes_in_flight"],
-            "every block on disk",
-        )
 
     @property
     def _log(self) -> Path:

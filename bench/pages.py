@@ -1,5 +1,5 @@
 """Memory to copy from and to: touched, private, and larger than any cache of the processor that a
-single core fills."""
+single core fills. Standard library alone: peers' own interpreters load this file too."""
 
 from __future__ import annotations
 
@@ -10,17 +10,19 @@ import random
 from collections.abc import Sequence
 
 from bench.sizes import MIB
-from onggi import SpaceSpec, fingerprint
 
 
 class Region:
-    """A private mapping, [nbytes], cut into pages when asked."""
+    """Memory, [nbytes], cut into pages when asked."""
 
-    def __init__(self, nbytes: int) -> None:
-        self._map = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    def __init__(self, nbytes: int, address: int = 0) -> None:
+        """address: of memory that a peer wants its bytes in; 0 for a mapping of our own."""
         self.nbytes = nbytes
-        self.view = memoryview(self._map)
-        self.address = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
+        if not address:
+            self._map = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+            address = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
+        self.address = address
+        self.view = memoryview((ctypes.c_char * nbytes).from_address(address)).cast("B")
         self.fill(b"\0")
 
     def fill(self, pattern: bytes) -> None:
@@ -50,11 +52,6 @@ def chain(label: str, number: int, blocks: int) -> list[bytes]:
         hashlib.sha256(f"{label}/{number}/{block}".encode()).digest()[:16]
         for block in range(blocks)
     ]
-
-
-def space_for(page_bytes: int, block_tokens: int = 16) -> SpaceSpec:
-    fields: dict[str, str | int] = {"model": "bench", "page_bytes": page_bytes}
-    return SpaceSpec(fingerprint(fields), page_bytes, block_tokens)
 
 
 def same(left: Sequence[memoryview], right: Sequence[memoryview]) -> bool:

@@ -1,4 +1,4 @@
-"""How fast blocks go to the agent's memory and come back, against memcpy and against Redis.
+"""How fast blocks go to the agent's memory and come back, against whoever else does that.
 
 Both ways whole: a load is asking, copying and giving the pin back; a store is reserving, copying
 and sealing. Every store is of blocks never seen before, and the arena is full by then, so making
@@ -7,145 +7,221 @@ room is in it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Final
 
-from bench.agent import AgentUnderTest
-from bench.pages import Region, chain, same, space_for
+from bench.agent import AgentUnderTest, space_for
+from bench.children import ChildFailed
+from bench.entries import Against, Entry, Row, Target, Unit
+from bench.pages import Region, chain, same
 from bench.peers import memcpy
-from bench.peers.redis import RedisClient, RedisServer
-from bench.rows import Row, Unit
+from bench.peers.redis import RedisServer, why_absent
+from bench.peers.worker import Worker, if_possible, lmcache, mooncake
 from bench.sizes import MIB, Sizes
 from bench.timing import Contestant, interleaved, median
 from onggi import Client
 
-PAGE_BYTES: Final = (256 * 1024, MIB)
-BATCH_BYTES: Final = (MIB, 4 * MIB, 16 * MIB)
+MAIN_PAGE: Final = MIB
+PAGE_BYTES: Final = (MIB, 256 * 1024, 16 * 1024)
+BATCH_BYTES: Final = (4 * MIB, 16 * MIB)
+SMALL_PAGE: Final = 64 * 1024
+SMALL_SHARE: Final = 4
+"""Of smaller pages a quarter as much is walked through: some take a second for a batch of them."""
+TARGETS: Final[tuple[Target, ...]] = (
+    Against("memcpy", 0.9),
+    Against("mooncake", 1.0),
+    Against("lmcache_mp", 1.5),
+)
+HOW: Final = (
+    "1 MiB pages. memcpy: one memmove of the batch. mooncake: batch_get_into, batch_put_from "
+    "through mooncake_client, pages in memory shared with it; mooncake_embedded: the same calls, "
+    "the store in the caller's own process. lmcache_mp: LOOKUP and RETRIEVE, or STORE, by its own "
+    "transfer context over shared memory, one chunk a page. redis: MGET, MSET on a unix socket, "
+    "values left where its client puts them. All walk through the same bytes in the same batches."
+)
 
 
 class WrongBytes(Exception):
     """A bench that measures wrong results measures nothing."""
 
 
-def copies(server: RedisServer | None, sizes: Sizes) -> list[Row]:
-    """Rows of load and store. server: None leaves Redis out. Raises WrongBytes, AgentFailed."""
-    rows: list[Row] = []
-    source, target = Region(sizes.working_set_bytes), Region(sizes.working_set_bytes)
-    source.fill_differently()
-    for page_bytes in PAGE_BYTES:
+def loads(sizes: Sizes) -> list[Entry]:
+    """load_4mib and load_16mib. Raises WrongBytes, AgentFailed."""
+    return _entries("load", sizes)
+
+
+def stores(sizes: Sizes) -> list[Entry]:
+    """store_4mib and store_16mib. Raises WrongBytes, AgentFailed."""
+    return _entries("store", sizes)
+
+
+def _entries(what: str, sizes: Sizes) -> list[Entry]:
+    rows: dict[int, list[Row]] = {batch: [] for batch in BATCH_BYTES}
+    with ExitStack() as stack:
+        field = _Field(stack, sizes)
+        for page_bytes in PAGE_BYTES if not sizes.quick else (MIB, 16 * 1024):
+            for batch_bytes in BATCH_BYTES:
+                rows[batch_bytes].append(field.measure(what, page_bytes, batch_bytes))
+    return [
+        Entry(main, TARGETS, f"python -m bench {what}", HOW, tuple(others))
+        for main, *others in rows.values()
+    ]
+
+
+class _Field:
+    """Everybody who takes part, for as long as `stack` is open."""
+
+    def __init__(self, stack: ExitStack, sizes: Sizes) -> None:
+        self._sizes = sizes
+        self._source, self._target = (Region(sizes.working_set_bytes) for _ in range(2))
+        self._source.fill_differently()
+        self._absent: dict[str, str] = {}
+        self._workers: dict[str, Worker] = {}
+        if sizes.peers:
+            nbytes = sizes.working_set_bytes
+            for name, begin in (
+                ("mooncake", lambda: mooncake("shm", nbytes)),
+                ("mooncake_embedded", lambda: mooncake("embedded", nbytes)),
+                ("lmcache_mp", lambda: lmcache(nbytes)),
+            ):
+                if (worker := if_possible(stack, self._absent, name, begin)) is not None:
+                    self._workers[name] = worker
+        else:
+            self._absent = dict.fromkeys(("mooncake", "mooncake_embedded", "lmcache_mp"), "asked")
+        if absent := why_absent():
+            self._absent["redis"] = absent
+        self._redis = stack.enter_context(RedisServer()).client() if not absent else None
+
+    def measure(self, what: str, page_bytes: int, batch_bytes: int) -> Row:
+        """One row. What a peer could not do at this size is said in it."""
+        absent = dict(self._absent)
+        around = self._source.batches(batch_bytes)
+        if page_bytes < SMALL_PAGE:
+            around = max(1, around // SMALL_SHARE)
+        rounds = self._sizes.times_around * around
         with ExitStack() as stack:
-            agent = stack.enter_context(AgentUnderTest(memory=sizes.arena))
+            agent = stack.enter_context(AgentUnderTest(memory=self._sizes.arena))
             client = agent.client(space_for(page_bytes))
             stack.callback(client.close)
-            redis = server.client() if server is not None else None
-            bench = _Copies(client, redis, source, target, page_bytes, sizes.times_around)
-            for batch_bytes in BATCH_BYTES:
-                rows += bench.loads(batch_bytes)
-            for batch_bytes in BATCH_BYTES:
-                rows += bench.stores(batch_bytes)
-            if redis is not None:
-                redis.forget_all()
-    return rows
+            batch = _Batches(client, (self._source, self._target), page_bytes, batch_bytes, around)
+            names, contestants = ["", "memcpy"], [batch.contestant(what, around + rounds)]
+            contestants.append(self._by_memcpy(batch_bytes))
+            for name, worker in self._workers.items():
+                try:
+                    worker.prepare(what, page_bytes, batch_bytes, around)
+                    contestants.append(_surviving(worker.round, absent, name))
+                    names.append(name)
+                except ChildFailed as failed:
+                    absent[name] = " ".join(str(failed).split())[-400:]
+            if self._redis is not None:
+                contestants.append(self._by_redis(what, batch))
+                names.append("redis")
+            times = interleaved(contestants, rounds=rounds, warm_up=around)
+            if self._redis is not None:
+                self._redis.forget_all()
+        rates = {
+            name: batch_bytes / 2**30 / median(took)
+            for name, took in zip(names, times, strict=True)
+            if name not in absent
+        }
+        value = rates.pop("")
+        return Row(_name(what, page_bytes, batch_bytes), value, Unit.GIB_PER_S, rates, absent)
+
+    def _by_memcpy(self, batch_bytes: int) -> Contestant:
+        def copy(number: int) -> None:
+            memcpy.copy_batch(self._target, self._source, number, batch_bytes)
+
+        return copy
+
+    def _by_redis(self, what: str, batch: _Batches) -> Contestant:
+        redis, pages = self._redis, batch.pages
+        assert redis is not None
+        keys = [chain("redis", number, batch.blocks) for number in range(len(pages))]
+        if what == "load":
+            for number, some in enumerate(pages):
+                redis.store(keys[number], some)
+
+        def store(number: int) -> None:
+            redis.store(keys[number % len(keys)], pages[number % len(pages)])
+
+        def load(number: int) -> None:
+            if None in redis.load(keys[number % len(keys)]):
+                raise WrongBytes(f"redis lost a page of batch {number}")
+
+        return store if what == "store" else load
 
 
-class _Copies:
-    """One page size."""
+def _surviving(round_: Contestant, absent: dict[str, str], name: str) -> Contestant:
+    """A peer that fails on the way is out, and does not end the bench."""
+
+    def tried(number: int) -> float | None:
+        if name in absent:
+            return 0.0
+        try:
+            return round_(number)
+        except ChildFailed as failed:
+            absent[name] = " ".join(str(failed).split())[-400:]
+            return 0.0
+
+    return tried
+
+
+class _Batches:
+    """Onggi's side: one page size and one batch size."""
 
     def __init__(
         self,
         client: Client,
-        redis: RedisClient | None,
-        source: Region,
-        target: Region,
+        sides: tuple[Region, Region],
         page_bytes: int,
-        times_around: int,
+        batch_bytes: int,
+        count: int,
     ) -> None:
+        """count: batches that are walked through."""
         self._client = client
-        self._redis = redis
-        self._source = source
-        self._target = target
-        self._page_bytes = page_bytes
-        self._times_around = times_around
+        self.blocks = batch_bytes // page_bytes
+        source, target = sides
+        self.pages = [source.pages(n, batch_bytes, page_bytes) for n in range(count)]
+        self._to = [target.pages(n, batch_bytes, page_bytes) for n in range(count)]
 
-    def loads(self, batch_bytes: int) -> list[Row]:
-        """Of batches that were stored before; each round takes the next one."""
-        blocks, batches = batch_bytes // self._page_bytes, self._source.batches(batch_bytes)
-        keys = [chain(f"load/{batch_bytes}", number, blocks) for number in range(batches)]
-        to = [self._target.pages(n, batch_bytes, self._page_bytes) for n in range(batches)]
-        for number in range(batches):
-            pages = self._source.pages(number, batch_bytes, self._page_bytes)
-            if self._client.store(keys[number], pages).stored != blocks:
-                raise WrongBytes(f"batch {number} of {blocks} blocks was not stored")
-            if self._redis is not None:
-                self._redis.store(keys[number], pages)
+    def contestant(self, what: str, rounds: int) -> Contestant:
+        """For `rounds` rounds. A load's blocks are stored here, and one batch is compared."""
+        make: Callable[[int], Contestant] = self._stores if what == "store" else self._loads
+        return make(rounds)
 
-        def onggi(number: int) -> None:
-            number %= batches
-            if self._client.load(keys[number], to[number]) != blocks:
+    def _stores(self, rounds: int) -> Contestant:
+        keys = [chain("store", number, self.blocks) for number in range(rounds)]
+
+        def store(number: int) -> None:
+            self._store(keys[number], number)
+
+        return store
+
+    def _loads(self, rounds: int) -> Contestant:
+        del rounds
+        keys = [chain("load", number, self.blocks) for number in range(len(self.pages))]
+        for number, chained in enumerate(keys):
+            self._store(chained, number)
+
+        def load(number: int) -> None:
+            number %= len(keys)
+            if self._client.load(keys[number], self._to[number]) != self.blocks:
                 raise WrongBytes(f"batch {number} was not loaded whole")
 
-        def by_memcpy(number: int) -> None:
-            memcpy.copy_batch(self._target, self._source, number, batch_bytes)
-
-        def by_redis(number: int) -> None:
-            assert self._redis is not None
-            if None in self._redis.load(keys[number % batches]):
-                raise WrongBytes(f"redis lost a page of batch {number}")
-
-        self._target.fill(b"\0")
-        onggi(0)
-        if not same(to[0], self._source.pages(0, batch_bytes, self._page_bytes)):
+        for page in self._to[0]:
+            page[:] = bytes(page.nbytes)
+        load(0)
+        if not same(self._to[0], self.pages[0]):
             raise WrongBytes("other bytes came back than were stored")
-        rows = self._measure("load", batch_bytes, onggi, by_memcpy, by_redis)
-        if self._redis is not None:
-            self._redis.forget_all()
-        return rows
+        return load
 
-    def stores(self, batch_bytes: int) -> list[Row]:
-        """Of new blocks in each round; Redis overwrites what it has, which is what it does best."""
-        blocks, batches = batch_bytes // self._page_bytes, self._source.batches(batch_bytes)
-        rounds = (1 + self._times_around) * batches
-        keys = [chain(f"store/{batch_bytes}", number, blocks) for number in range(rounds)]
-        pages = [self._source.pages(n, batch_bytes, self._page_bytes) for n in range(batches)]
+    def _store(self, keys: list[bytes], number: int) -> None:
+        stored = self._client.store(keys, self.pages[number % len(self.pages)]).stored
+        if stored != self.blocks:
+            raise WrongBytes(f"{stored} of {self.blocks} blocks of batch {number} were stored")
 
-        def onggi(number: int) -> None:
-            if self._client.store(keys[number], pages[number % batches]).stored != blocks:
-                raise WrongBytes(f"batch {number} was not stored whole")
 
-        def by_memcpy(number: int) -> None:
-            memcpy.copy_batch(self._target, self._source, number, batch_bytes)
-
-        def by_redis(number: int) -> None:
-            assert self._redis is not None
-            self._redis.store(keys[number % batches], pages[number % batches])
-
-        rows = self._measure("store", batch_bytes, onggi, by_memcpy, by_redis)
-        if self._redis is not None:
-            self._redis.forget_all()
-        return rows
-
-    def _measure(
-        self,
-        what: str,
-        batch_bytes: int,
-        onggi: Contestant,
-        by_memcpy: Contestant,
-        by_redis: Contestant,
-    ) -> list[Row]:
-        contestants = [onggi, by_memcpy]
-        names = [memcpy.NAME]
-        if self._redis is not None:
-            contestants.append(by_redis)
-            names.append(self._redis.name)
-        times = interleaved(
-            contestants,
-            rounds=self._times_around * self._source.batches(batch_bytes),
-            warm_up=self._source.batches(batch_bytes),
-        )
-        value, *peers = (batch_bytes / 2**30 / median(samples) for samples in times)
-        page, batch = f"{self._page_bytes // 1024}KiB-pages", f"{batch_bytes // MIB}MiB"
-        name = f"{what}/host/{page}/{batch}"
-        return [
-            Row(name, value, Unit.GIB_PER_S, peer, rate)
-            for peer, rate in zip(names, peers, strict=True)
-        ]
+def _name(what: str, page_bytes: int, batch_bytes: int) -> str:
+    name = f"{what}_{batch_bytes // MIB}mib"
+    return name if page_bytes == MAIN_PAGE else f"{name}/{page_bytes // 1024}KiB-pages"

@@ -1,72 +1,204 @@
-"""How fast blocks come back from disk after a restart, against plain reads of the same bytes.
+"""How fast blocks go to disk and come back, against fio on a file beside the tier.
 
-The agent reads with O_DIRECT into its arena and checks each page's checksum, and the client copies
-from there; the peer only reads. The arena holds half of what is walked through, so every batch
-comes from disk every time, as if it had not been used for long.
+Read: LOAD_PREPARE of blocks that lie on disk alone, until they are in the arena and verified; four
+batches are asked for ahead, so that the disk never waits for the bench. Write: stores of blocks
+never seen before, until the tier has them. Bytes are counted by the agent, as read and written.
 """
 
 from __future__ import annotations
 
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Final
+from dataclasses import dataclass
+from typing import Any, Final
 
-from bench.agent import AgentUnderTest
+from bench.agent import AgentUnderTest, space_for
+from bench.children import ChildFailed
+from bench.entries import Against, Entry, Row, Unit
 from bench.micro.copies import WrongBytes
-from bench.pages import Region, chain, same, space_for
-from bench.peers.odirect import NAME, BareFile
-from bench.rows import Row, Unit
+from bench.pages import Region, chain, same
+from bench.peers.fio import ENGINES, Fio, Rates, why_absent
 from bench.sizes import MIB, Sizes
-from bench.timing import interleaved, median
+from bench.timing import median
+from onggi import Client, LoadOutcome
+from onggi_sidecar.disk.schedule import THREADS
 
-PAGE_BYTES: Final = (256 * 1024, MIB)
+DIRECTIONS: Final = ("read", "write", "mixed")
+PAGE_BYTES: Final = (MIB, 256 * 1024)
 BATCH_BYTES: Final = 16 * MIB
-EXTENT: Final = "16MiB"
+AHEAD: Final = 3
+ARENA_BYTES: Final = 192 * MIB
+DISK_SHARE: Final = 6
+"""The tier is so many arenas large; half of it is read around and around, so nothing of that is
+still in the arena when it comes up again."""
 WAIT_S: Final = 10.0
+DIRTY_MAX: Final = 64 * MIB
+"""A store may run so far ahead of the disk: more would leave the arena before it is written."""
+HOW: Final = (
+    "1 MiB pages. Bytes counted by the agent, over turns of some seconds taken with fio's: "
+    f"O_DIRECT, the same block size, depth {THREADS}, the better of psync and io_uring, a file "
+    "laid out before. The agent also verifies or computes each page's checksum. Mixed: both at "
+    "once, summed; fio has half of the depth each way."
+)
 
 
-def disk_loads(sizes: Sizes) -> list[Row]:
-    """Rows of loads after a restart. Raises WrongBytes, AgentFailed, OSError."""
-    source, target = Region(sizes.working_set_bytes), Region(sizes.working_set_bytes)
-    source.fill_differently()
-    return [_loads(page_bytes, source, target, sizes) for page_bytes in PAGE_BYTES]
+def disks(sizes: Sizes) -> list[Entry]:
+    """disk_read, disk_write and disk_mixed. Raises WrongBytes, AgentFailed."""
+    rows: dict[str, list[Row]] = {direction: [] for direction in DIRECTIONS}
+    for page_bytes in PAGE_BYTES:
+        for direction, some in _measured(page_bytes, sizes).items():
+            rows[direction] += some
+    return [
+        Entry(main, (Against("fio", 0.95),), "python -m bench disk", HOW, tuple(others))
+        for main, *others in rows.values()
+    ]
 
 
-def _loads(page_bytes: int, source: Region, target: Region, sizes: Sizes) -> Row:
-    blocks, batches = BATCH_BYTES // page_bytes, source.batches(BATCH_BYTES)
-    keys = [chain("disk", number, blocks) for number in range(batches)]
-    to = [target.pages(number, BATCH_BYTES, page_bytes) for number in range(batches)]
+def _measured(page_bytes: int, sizes: Sizes) -> dict[str, list[Row]]:
+    absent = {"fio": why} if (why := why_absent()) else {}
     with ExitStack() as stack:
-        agent = stack.enter_context(
-            AgentUnderTest(memory=sizes.small_arena, disk=sizes.disk, extent=EXTENT)
-        )
-        client = agent.client(space_for(page_bytes))
-        for number in range(batches):
-            stored = client.store(keys[number], source.pages(number, BATCH_BYTES, page_bytes))
-            if stored.stored != blocks:
-                raise WrongBytes(f"batch {number} of {blocks} blocks was not stored")
-            agent.wait_until_written()  # what leaves the arena before that is lost
-        client.close()
-        bare = stack.enter_context(BareFile(agent.disk_folder, source))
-        agent.restart()
+        disk = f"{DISK_SHARE * ARENA_BYTES // MIB}MiB"
+        arena = f"{ARENA_BYTES // MIB}MiB"
+        agent = stack.enter_context(AgentUnderTest(memory=arena, disk=disk, extent="16MiB"))
         client = agent.client(space_for(page_bytes))
         stack.callback(client.close)
+        work = _Work(client, page_bytes)
+        work.fill(DISK_SHARE * ARENA_BYTES // 2)
+        fio = None
+        if not absent:
+            try:
+                fio = Fio(agent.disk_folder, DISK_SHARE * ARENA_BYTES // 2, THREADS)
+            except ChildFailed as failed:
+                absent["fio"] = str(failed)
+        mine: dict[str, list[Rates]] = {direction: [] for direction in DIRECTIONS}
+        theirs: dict[tuple[str, str], list[Rates]] = {}
+        for _ in range(sizes.disk_turns):
+            for direction in DIRECTIONS:
+                mine[direction].append(work.run(direction, sizes.disk_turn_s))
+                if fio is None:
+                    continue
+                for engine in ENGINES:
+                    rates = fio.run(engine, direction, page_bytes, sizes.disk_turn_s)
+                    theirs.setdefault((direction, engine), []).append(rates)
+    return {
+        direction: _rows(direction, page_bytes, mine[direction], theirs, absent)
+        for direction in DIRECTIONS
+    }
 
-        def onggi(number: int) -> None:
-            number %= batches
-            if client.load(keys[number], to[number], wait_s=WAIT_S) != blocks:
-                raise WrongBytes(f"batch {number} was not loaded whole")
 
-        def by_hand(number: int) -> None:
-            bare.read(number % batches * BATCH_BYTES, to[number % batches])
+def _rows(
+    direction: str,
+    page_bytes: int,
+    mine: list[Rates],
+    theirs: dict[tuple[str, str], list[Rates]],
+    absent: dict[str, str],
+) -> list[Row]:
+    """The sum of both ways first; of a mixed run also each way by itself."""
+    name = f"disk_{direction}" + ("" if page_bytes == MIB else f"/{page_bytes // 1024}KiB-pages")
 
-        target.fill(b"\0")
-        onggi(0)
-        if not same(to[0], source.pages(0, BATCH_BYTES, page_bytes)):
+    def row(name: str, of: Callable[[Rates], float]) -> Row:
+        peers = {
+            f"fio_{engine}": median([of(rates) for rates in theirs[direction, engine]]) / 2**30
+            for engine in ENGINES
+            if (direction, engine) in theirs
+        }
+        best = {"fio": max(peers.values())} if peers else {}
+        value = median([of(rates) for rates in mine]) / 2**30
+        return Row(name, value, Unit.GIB_PER_S, {**best, **peers}, absent)
+
+    rows = [row(name, lambda rates: rates.read + rates.written)]
+    if direction == "mixed":
+        rows.append(row(f"{name}/read", lambda rates: rates.read))
+        rows.append(row(f"{name}/written", lambda rates: rates.written))
+    return rows
+
+
+@dataclass
+class _Work:
+    """Onggi's side, at one page size."""
+
+    client: Client
+    page_bytes: int
+
+    def __post_init__(self) -> None:
+        self._blocks = BATCH_BYTES // self.page_bytes
+        self._source = Region(BATCH_BYTES)
+        self._source.fill_differently()
+        self._pages = self._source.pages(0, BATCH_BYTES, self.page_bytes)
+        self._read_keys: list[list[bytes]] = []
+        self._next_read = self._next_store = 0
+
+    def fill(self, nbytes: int) -> None:
+        """Store what is going to be read, see it written, and compare one batch."""
+        for number in range(nbytes // BATCH_BYTES):
+            self._read_keys.append(chain("read", number, self._blocks))
+            self._store(self._read_keys[-1])
+            self._until_written(0)
+        target = Region(BATCH_BYTES)
+        to = target.pages(0, BATCH_BYTES, self.page_bytes)
+        if self.client.load(self._read_keys[0], to, wait_s=WAIT_S) != self._blocks:
+            raise WrongBytes("the first batch did not come from disk")
+        if not same(to, self._pages):
             raise WrongBytes("other bytes came back than were stored")
-        around = sizes.times_around * batches
-        times = interleaved([onggi, by_hand], rounds=around, warm_up=batches)
-        if client.stats()["hit_disk_blocks"] < blocks * (around + batches):
-            raise WrongBytes("some blocks did not come from disk")
-    value, peer = (BATCH_BYTES / 2**30 / median(samples) for samples in times)
-    name = f"load/disk/{page_bytes // 1024}KiB-pages/{BATCH_BYTES // MIB}MiB"
-    return Row(name, value, Unit.GIB_PER_S, NAME, peer)
+
+    def run(self, direction: str, seconds: float) -> Rates:
+        """Bytes a second that the agent read and wrote."""
+        ways = {"read": [self._read], "write": [self._write], "mixed": [self._read, self._write]}
+        before, begin_s = self._stats(), time.perf_counter()
+        until_s = begin_s + seconds
+        threads = [
+            threading.Thread(target=way, args=(until_s,), daemon=True) for way in ways[direction]
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if direction == "write":
+            self._until_written(0)
+        after, took_s = self._stats(), time.perf_counter() - begin_s
+        self._until_written(0)
+        read = after["read_bytes"] - before["read_bytes"]
+        written = after["written_bytes"] - before["written_bytes"]
+        return Rates(read / took_s, written / took_s)
+
+    def _read(self, until_s: float) -> None:
+        asked: deque[Any] = deque()
+        while time.perf_counter() < until_s or asked:
+            if time.perf_counter() < until_s:
+                keys = self._read_keys[self._next_read % len(self._read_keys)]
+                self._next_read += 1
+                asked.append(self.client.load_prepare(keys, wait_s=WAIT_S))
+                if len(asked) <= AHEAD:
+                    continue
+            load = asked.popleft().wait(WAIT_S)
+            self.client.finish_load(load, LoadOutcome.LOADED)
+
+    def _write(self, until_s: float) -> None:
+        while time.perf_counter() < until_s:
+            self._store(chain("write", self._next_store, self._blocks))
+            self._next_store += 1
+            self._until_written(DIRTY_MAX // self.page_bytes)
+
+    def _store(self, keys: list[bytes]) -> None:
+        self.client.store(keys, self._pages)
+
+    def _until_written(self, dirty_max: int) -> None:
+        """Until no more than so many blocks wait for the disk."""
+        give_up_s = time.monotonic() + WAIT_S * 3
+        while True:
+            stats = self._stats()
+            dirty = stats["dirty_blocks"] + (stats["writes_in_flight"] if not dirty_max else 0)
+            if dirty <= dirty_max:
+                return
+            if time.monotonic() > give_up_s:
+                raise WrongBytes(f"{dirty} blocks never got to disk")
+            time.sleep(0.001)
+
+    def _stats(self) -> dict[str, Any]:
+        stats = self.client.stats()
+        if not stats:
+            raise WrongBytes("the agent does not answer")
+        return stats

@@ -1,8 +1,8 @@
-"""How long the agent takes to say that 128 blocks are there, with one client and with four.
+"""How long the agent takes to say that 128 blocks are there, while it also works for its disk.
 
-Against one EXISTS of the same 128 keys. All clients are processes of their own that ask again as
-soon as they have an answer: with four of them on two cores that is an overload, which is the case
-a 99th percentile is for.
+All clients are processes of their own that ask again as soon as they have an answer: with four of
+them on two cores that is an overload, which is the case a 99th percentile is for. Meanwhile another
+process stores new blocks and loads old ones from disk, so the agent writes and reads all the time.
 """
 
 from __future__ import annotations
@@ -11,25 +11,35 @@ import multiprocessing
 import signal
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Any, Final
 
-from bench.agent import DEADLINE_S, AgentUnderTest, attach
-from bench.pages import chain, space_for
-from bench.peers.redis import RedisClient, RedisServer
-from bench.rows import Row, Unit
-from bench.sizes import Sizes
+from bench.agent import DEADLINE_S, AgentUnderTest, attach, space_for
+from bench.entries import AtMost, Entry, Row, Unit
+from bench.micro.traffic import Traffic
+from bench.pages import chain
+from bench.peers.redis import RedisClient, RedisServer, why_absent
+from bench.peers.worker import if_possible, lmcache, mooncake
+from bench.sizes import MIB, Sizes
 from bench.timing import quantile
-from onggi import Client
+from onggi import Client, LoadOutcome
 
 BLOCKS: Final = 128
 PAGE_BYTES: Final = 16 * 1024
-CLIENTS: Final = (1, 4)
+MOONCAKE_PAGE: Final = 16 * 1024
+LMCACHE_CHUNKS: Final = 8
 WARM_UP_LOOKUPS: Final = 200
 START_S: Final = 120.0
 """Python processes that import a few modules, on a busy machine."""
+HOW: Final = (
+    "4 client processes ask LOOKUP of 128 keys, each again at once; the agent writes to and reads "
+    "from its disk tier meanwhile. redis: one EXISTS of the same keys, the same processes. Rows: "
+    "without disk traffic, and 1 client; mooncake: batch_is_exist of 128 keys through "
+    "mooncake_client; lmcache_mp: LOOKUP of 8 chunks until its status is there."
+)
 
 
 class WrongAnswer(Exception):
@@ -47,32 +57,78 @@ class _Task:
     lookups_a_round: int
 
 
-def lookups(server: RedisServer | None, sizes: Sizes) -> list[Row]:
-    """Rows of p50 and p99. server: None leaves Redis out. Raises WrongAnswer,
-    AgentFailed."""
+def lookups(sizes: Sizes) -> list[Entry]:
+    """lookup_128_p50 and lookup_128_p99. Raises WrongAnswer, AgentFailed."""
+    absent: dict[str, str] = {}
+    with ExitStack() as stack:
+        if no_redis := why_absent():
+            absent["redis"] = no_redis
+        server = stack.enter_context(RedisServer()) if not no_redis else None
+        agent = stack.enter_context(AgentUnderTest(memory="128MiB", disk="512MiB", extent="16MiB"))
+        task = _prepared(agent, server, sizes)
+        found = {}
+        for clients in (1, 4):
+            found[clients, False] = _crowd(task, clients)
+        with Traffic(agent.socket):
+            for clients in (1, 4):
+                found[clients, True] = _crowd(task, clients)
+    others, absent_alone = _alone(sizes)
+    entries = []
+    for share, label, bound_s in ((0.5, "p50", 80e-6), (0.99, "p99", 1e-3)):
+        name = f"lookup_128_{label}"
+        rows = []
+        for (clients, busy), (mine, redis) in found.items():
+            peers = {"redis": quantile(redis, share)} if redis else {}
+            missing = dict(absent)
+            if clients == 1 and not busy:
+                peers |= {peer: quantile(took, share) for peer, took in others.items()}
+                missing |= absent_alone
+            where = "" if (clients, busy) == (4, True) else f"/{_said(clients, busy=busy)}"
+            row = Row(name + where, quantile(mine, share), Unit.SECONDS, peers, missing)
+            rows.append(row)
+        *rest, main = rows
+        command = "python -m bench lookup"
+        entries.append(Entry(main, (AtMost(bound_s),), command, HOW, tuple(rest)))
+    return entries
+
+
+def _said(clients: int, *, busy: bool) -> str:
+    noun = "client" if clients == 1 else "clients"
+    return f"{clients}-{noun}-{'and-disk' if busy else 'no-disk'}"
+
+
+def _prepared(agent: AgentUnderTest, server: RedisServer | None, sizes: Sizes) -> _Task:
     keys = chain("lookup", 0, BLOCKS)
-    with AgentUnderTest(memory="64MiB") as agent:
-        client = agent.client(space_for(PAGE_BYTES))
-        stored = client.store(keys, [bytes(PAGE_BYTES)] * BLOCKS).stored
-        client.close()
-        if stored != BLOCKS:
-            raise WrongAnswer(f"{stored} of {BLOCKS} blocks were stored")
-        redis_socket = ""
-        peer = "no redis here"
-        if server is not None:
-            redis = server.client()
-            redis.store(keys, [memoryview(b"x")] * BLOCKS)
-            redis_socket, peer = str(server.socket), f"{redis.name} EXISTS"
-        task = _Task(str(agent.socket), redis_socket, sizes.lookup_rounds, sizes.lookups_a_round)
-        rows: list[Row] = []
-        for clients in CLIENTS:
-            mine, peers = _crowd(task, clients)
-            for share, label in ((0.5, "p50"), (0.99, "p99")):
-                noun = "client" if clients == 1 else "clients"
-                name = f"lookup/{BLOCKS}-blocks/{clients}-{noun}/{label}"
-                theirs = quantile(peers, share) if peers else None
-                rows.append(Row(name, quantile(mine, share), Unit.SECONDS, peer, theirs))
-    return rows
+    client = agent.client(space_for(PAGE_BYTES))
+    stored = client.store(keys, [bytes(PAGE_BYTES)] * BLOCKS).stored
+    client.close()
+    if stored != BLOCKS:
+        raise WrongAnswer(f"{stored} of {BLOCKS} blocks were stored")
+    redis_socket = ""
+    if server is not None:
+        server.client().store(keys, [memoryview(b"x")] * BLOCKS)
+        redis_socket = str(server.socket)
+    return _Task(str(agent.socket), redis_socket, sizes.lookup_rounds, sizes.lookups_a_round)
+
+
+def _alone(sizes: Sizes) -> tuple[dict[str, list[float]], dict[str, str]]:
+    """Seconds of one client of the peers that are installed, and why others are not there."""
+    absent: dict[str, str] = {}
+    found: dict[str, list[float]] = {}
+    if not sizes.peers:
+        return found, dict.fromkeys(("mooncake", "lmcache_mp"), "left out")
+    nbytes, count = 16 * MIB, sizes.lookup_rounds * sizes.lookups_a_round // 10
+    for name, begin, page, pages in (
+        ("mooncake", lambda: mooncake("shm", nbytes), MOONCAKE_PAGE, BLOCKS),
+        ("lmcache_mp", lambda: lmcache(nbytes), MIB, LMCACHE_CHUNKS),
+    ):
+        with ExitStack() as stack:
+            worker = if_possible(stack, absent, name, begin)
+            if worker is not None:
+                worker.prepare("load", page, page * pages)
+                worker.find(count // 10)
+                found[name] = worker.find(count)
+    return found, absent
 
 
 def _crowd(task: _Task, clients: int) -> tuple[list[float], list[float]]:
@@ -105,16 +161,23 @@ def _client(task: _Task, barrier: Barrier, results: Any) -> None:
     attach(client)
 
     def ask_onggi() -> int:
-        return client.lookup(keys).ready
+        return client.lookup(keys).pending  # what the traffic pushed out to disk counts too
+
+    def use() -> None:
+        """As an engine would: blocks that are asked for and never used go some day."""
+        load = client.load_prepare(keys, wait_s=1.0).wait(DEADLINE_S)
+        client.finish_load(load, LoadOutcome.LOADED)
 
     asks: list[Callable[[], int]] = [ask_onggi]
     if task.redis_socket:
         redis = RedisClient(Path(task.redis_socket))
         asks.append(lambda: redis.count(keys))
+    use()
     for ask in asks:
         _timed(ask, WARM_UP_LOOKUPS)
     times: list[list[float]] = [[], []]
     for _ in range(task.rounds):
+        use()
         for number, ask in enumerate(asks):
             barrier.wait()
             times[number] += _timed(ask, task.lookups_a_round)

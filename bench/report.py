@@ -1,0 +1,145 @@
+"""Results as text: a table for whoever ran a part, a page for whoever reads the docs.
+
+No figure is typed by hand: docs/performance.md has a pair of marks, and what is between them is
+written from build/bench.json.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from bench.machine import ROOT, described
+
+PAGE: Final = ROOT / "docs" / "performance.md"
+BEGIN: Final = "<!-- figures: written by `python -m bench report` -->"
+END: Final = "<!-- figures end -->"
+ORDER: Final = (
+    "load_4mib",
+    "load_16mib",
+    "store_4mib",
+    "store_16mib",
+    "load_two_clients",
+    "lookup_128_p50",
+    "lookup_128_p99",
+    "disk_read",
+    "disk_write",
+    "disk_mixed",
+    "miss_throughput",
+    "miss_ms",
+    "warm_ttft",
+    "rss_idle_mib",
+    "bytes_per_block",
+    "readopt_1m_s",
+)
+"""Of the table; what is not named here comes after it, by name."""
+
+
+class NoMarks(Exception):
+    """The page has no place for figures."""
+
+
+def shown(value: float, unit: str) -> str:
+    """`14.2 GiB/s`, `83.1 us`, `1.24 ms`, `557 bytes`."""
+    if unit == "s":
+        for scale, name in ((1.0, "s"), (1e-3, "ms")):
+            if value >= scale:
+                return f"{value / scale:.2f} {name}"
+        return f"{value * 1e6:.1f} us"
+    digits = 2 if unit in ("GiB/s", "ms") else 4 if unit == "hit rate" else 0
+    return f"{value:,.{digits}f} {unit}"
+
+
+def table(entries: Sequence[Mapping[str, Any]]) -> str:
+    """A line a figure, further lines for its other sizes, as Markdown that a terminal can show
+    too."""
+    rows = [("figure", "onggi", "peers: value (times better)", "target", "met")]
+    for entry in entries:
+        met = "yes" if entry["meets"] else "**no**"
+        rows.append((*_cells(entry), entry["target"] or "-", met if entry["target"] else "-"))
+        rows += [(*_cells(row), "", "") for row in entry["rows"]]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = [_line(rows[0], widths), "|".join(["", *("-" * (w + 2) for w in widths), ""])]
+    return "\n".join([*lines, *(_line(row, widths) for row in rows[1:])]) + "\n"
+
+
+def _cells(row: Mapping[str, Any]) -> tuple[str, str, str]:
+    unit = row["unit"]
+    peers = [
+        f"{peer} {shown(value, unit)} ({row['ratios'][peer]:.2f})"
+        for peer, value in row["peers"].items()
+    ]
+    peers += [f"{peer} not measured" for peer in row["not_measured"]]
+    return row["name"], shown(row["value"], unit), ", ".join(peers) or "-"
+
+
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    padded = (f" {cell:<{width}} " for cell, width in zip(cells, widths, strict=True))
+    return "|".join(["", *padded, ""])
+
+
+def ordered(result: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The entries of a result in the order of the page."""
+    entries: Mapping[str, Mapping[str, Any]] = result["entries"]
+    known = [name for name in ORDER if name in entries]
+    return [entries[name] for name in (*known, *sorted(entries.keys() - set(known)))]
+
+
+def figures(result: Mapping[str, Any]) -> str:
+    """What stands between the marks."""
+    entries = ordered(result)
+    parts = [
+        f"{described(dict(result))}.",
+        table(entries),
+        "### What falls short",
+        _short(entries),
+        "### What could not be measured",
+        _absent(entries),
+        "### How each was measured",
+        "\n".join(_how(entries)),
+    ]
+    if seconds := result.get("seconds"):
+        took = ", ".join(f"{part} {spent:.0f} s" for part, spent in seconds.items())
+        parts.append(f"The parts took: {took}.")
+    return "\n\n".join(part.strip() for part in parts)
+
+
+def _short(entries: Sequence[Mapping[str, Any]]) -> str:
+    lines = [
+        f"* `{entry['name']}`: {shown(entry['value'], entry['unit'])}, target {entry['target']}"
+        + "".join(f"; {entry['ratios'][peer]:.2f} of {peer}" for peer in entry["peers"])
+        for entry in entries
+        if not entry["meets"]
+    ]
+    return "\n".join(lines) or "Nothing."
+
+
+def _absent(entries: Sequence[Mapping[str, Any]]) -> str:
+    lines = {
+        f"* {peer} in `{row['name']}`: {why}"
+        for entry in entries
+        for row in (entry, *entry["rows"])
+        for peer, why in row["not_measured"].items()
+    }
+    return "\n".join(sorted(lines)) or "Nothing."
+
+
+def _how(entries: Sequence[Mapping[str, Any]]) -> list[str]:
+    by_text: dict[tuple[str, str], list[str]] = {}
+    for entry in entries:
+        by_text.setdefault((entry["command"], entry["how"]), []).append(entry["name"])
+    return [
+        f"* {', '.join(f'`{name}`' for name in names)} (`{command}`): {how}"
+        for (command, how), names in by_text.items()
+    ]
+
+
+def write_page(result: Mapping[str, Any], page: Path = PAGE) -> None:
+    """Put the figures between the page's marks. Raises NoMarks."""
+    text = page.read_text()
+    head, begin, rest = text.partition(BEGIN)
+    _, end, tail = rest.partition(END)
+    if not begin or not end:
+        raise NoMarks(f"{page} has no lines {BEGIN} and {END}")
+    page.write_text(f"{head}{BEGIN}\n\n{figures(result)}\n\n{END}{tail}")

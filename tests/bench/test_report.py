@@ -1,0 +1,86 @@
+"""Figures as text, and the page they are written into."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bench.entries import Against, AtMost, Entry, Row, Unit
+from bench.machine import facts
+from bench.report import BEGIN, END, NoMarks, figures, shown, table, write_page
+
+SLOW = Entry(
+    Row("load_4mib", 6.0, Unit.GIB_PER_S, {"memcpy": 8.0}, {"mooncake": "libx.so is not here"}),
+    (Against("memcpy", 0.9),),
+    "python -m bench load",
+    "One memmove.",
+    (Row("load_4mib/16KiB-pages", 3.0, Unit.GIB_PER_S, {"memcpy": 8.0}),),
+)
+QUICK = Entry(
+    Row("readopt_1m_s", 1.5, Unit.SECONDS), (AtMost(2.0),), "python -m bench memory", "A restart."
+)
+
+
+def result() -> dict[str, Any]:
+    entries = {e.row.name: e.as_json("2026-01-02") for e in (QUICK, SLOW)}
+    return {**facts(), "entries": entries, "seconds": {"load": 12.4}}
+
+
+def test_values_are_shown_in_units_a_person_reads() -> None:
+    assert shown(14.123, "GiB/s") == "14.12 GiB/s"
+    assert shown(83.14e-6, "s") == "83.1 us"
+    assert shown(0.00124, "s") == "1.24 ms"
+    assert shown(2.5, "s") == "2.50 s"
+    assert shown(12_345.6, "tokens/s") == "12,346 tokens/s"
+    assert shown(0.2178, "hit rate") == "0.2178 hit rate"
+
+
+def test_a_table_has_a_line_a_figure_and_one_for_each_further_size() -> None:
+    lines = table([SLOW.as_json("")]).splitlines()
+
+    cells = [cell.strip() for cell in lines[2].strip("|").split("|")]
+    assert cells == [
+        "load_4mib",
+        "6.00 GiB/s",
+        "memcpy 8.00 GiB/s (0.75), mooncake not measured",
+        ">= 0.9 of memcpy",
+        "**no**",
+    ]
+    assert lines[3].startswith("| load_4mib/16KiB-pages | 3.00 GiB/s | memcpy 8.00 GiB/s (0.38)")
+    assert len({len(line) for line in lines}) == 1
+
+
+def test_the_page_says_what_falls_short_and_what_is_missing_and_how_it_was_measured() -> None:
+    text = figures(result())
+
+    assert "* `load_4mib`: 6.00 GiB/s, target >= 0.9 of memcpy; 0.75 of memcpy" in text
+    assert "`readopt_1m_s`: 1.50 s, target" not in text
+    assert "* mooncake in `load_4mib`: libx.so is not here" in text
+    assert "* `load_4mib` (`python -m bench load`): One memmove." in text
+    assert "load 12 s" in text
+    assert text.index("load_4mib") < text.index("readopt_1m_s")
+
+
+def test_only_what_is_between_the_marks_is_written(tmp_path: Path) -> None:
+    page = tmp_path / "performance.md"
+    page.write_text(f"# Before\n\n{BEGIN}\nold\n{END}\n\nAfter.\n")
+
+    write_page(result(), page)
+    once = page.read_text()
+    write_page(result(), page)
+
+    assert once.startswith(f"# Before\n\n{BEGIN}\n")
+    assert once.endswith(f"{END}\n\nAfter.\n")
+    assert "old" not in once
+    assert page.read_text() == once
+
+
+def test_a_page_without_marks_is_left_alone(tmp_path: Path) -> None:
+    page = tmp_path / "performance.md"
+    page.write_text("# Nothing to fill\n")
+
+    with pytest.raises(NoMarks):
+        write_page(result(), page)
+
+    assert page.read_text() == "# Nothing to fill\n"
