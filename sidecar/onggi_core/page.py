@@ -74,51 +74,22 @@ def move(state: PageState, event: PageEvent) -> PageState:
     """The state after `event`. Raises IllegalMove for a pair the table lacks."""
     after = MOVES.get((state, event))
     if after is None:
-        raise IllegalMove("page", state.name, event.name)
+        raise IllegalMove("page", PageState(state).name, event.name)
     return after
 
 
-class Page:
-    """A slot in use. place: its byte offset within the tier, from 0."""
-
-    __slots__ = ("block", "pins", "place", "state", "unread")
-
-    def __init__(self, block: Block, place: int) -> None:
-        self.block = block
-        self.place = place
-        self.state = PageState.FREE
-        self.pins = 0
-        self.unread = False
-        """Promoted from disk and not loaded since: the first load counts as a disk hit."""
-
-    def on(self, event: PageEvent) -> None:
-        after = MOVES.get((self.state, event))  # move(), written out: a long run pins every page
-        self.state = move(self.state, event) if after is None else after
-
-    @property
-    def readable(self) -> bool:
-        return self.state in READABLE
-
-    @property
-    def arriving(self) -> bool:
-        return self.state in ARRIVING
-
-    def __repr__(self) -> str:
-        return f"Page({self.place}, {self.state.name}, pins={self.pins})"
+ILLEGAL: Final = 255
+"""In AFTER: a pair that MOVES lacks."""
 
 
-class Block:
-    """One block of one space, and where its bytes are. Exists while any tier holds a page of it."""
+def _after(event: PageEvent) -> bytes:
+    table = bytearray([ILLEGAL]) * 256
+    for (state, on), to in MOVES.items():
+        if on is event:
+            table[state] = to
+    return bytes(table)
 
-    __slots__ = ("checksum", "disk", "host", "key", "parent")
 
-    def __init__(self, key: bytes, parent: bytes) -> None:
-        self.key = key
-        self.parent = parent
-        self.host: Page | None = None
-        self.disk: Page | None = None
-        self.checksum = b""
-        """xxh3-128 of the bytes on disk, known once they were written or adopted."""
-
-    def __repr__(self) -> str:
-        return f"Block({self.key.hex()[:8]}, host={self.host}, disk={self.disk})"
+AFTER: Final = tuple(_after(event) for event in PageEvent)
+"""MOVES as one table an event, the state after by the state before: `bytes.translate` moves a run
+of pages with one of these."""

@@ -2,16 +2,22 @@
 
 An arena extent and a disk segment are both regions. Pages of one size share regions, so freeing
 one always makes room for another of its size, and a region whose pages are all free can go to
-another size. Places are handed out lowest first, so that a chain of blocks lies in one run and
-moves as one chunk.
+another size. Pages asked for together get places in a row, the lowest that fit, so that a chain of
+blocks lies in one run and moves as one chunk.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
+from array import array
+from collections.abc import Sequence
+from typing import Final
 
 from onggi_core.errors import BadRequest
+from onggi_core.region import FREE, RETIRED, Region
+
+REGIONS_TRIED: Final = 4
+"""Regions searched for a run as long as asked, lowest first, before a shorter one will do."""
 
 
 class Slab:
@@ -20,133 +26,255 @@ class Slab:
     def __init__(self, region_bytes: int) -> None:
         self.region_bytes = region_bytes
         self._spare: list[int] = []
-        self._stride_of: dict[int, int] = {}
-        self._free: dict[int, list[int]] = {}
-        self._used: dict[int, int] = {}
-        """region -> pages in use."""
-        self._resting: dict[int, list[int]] = {}
-        """Withdrawn regions -> their free places."""
+        self._regions: dict[int, Region] = {}
+        """Regions given to a page size."""
+        self._with_room: dict[int, list[int]] = {}
+        """stride -> a heap of its regions that may have a free page."""
+        self._empty: set[int] = set()
+        """Given to a page size, but without a page in use."""
+        self._free: dict[int, int] = {}
+        """stride -> free pages in regions that are not withdrawn."""
+        self._withdrawn: set[int] = set()
 
-    def add_region(self, number: int) -> None:
-        """Makes one more region available. Raises BadRequest if it already is."""
-        if number in self._stride_of or number in self._spare or number in self._resting:
-            raise BadRequest("region", number, "each is added once")
-        heapq.heappush(self._spare, number)
+    # ---- pages
 
-    def take(self, stride: int) -> int | None:
-        """The lowest free place for a page of `stride` bytes, or None when regions are full."""
-        free = self._free.get(stride)
-        if not free and not self._give_region(stride):
-            return None
-        place = heapq.heappop(self._free[stride])
-        self._used[place // self.region_bytes] += 1
-        return place
+    def take(self, stride: int, owners: Sequence[int]) -> tuple[int, int] | None:
+        """Places in a row for the first of `owners`, at least one: the lowest place and how many;
+        or None when regions are full."""
+        while not self._free.get(stride):
+            if not self._give_region(stride):
+                return None
+        number, index, count = self._find(stride, len(owners))
+        region = self._regions[number]
+        region.give(index, owners[:count])
+        self._free[stride] -= count
+        self._empty.discard(number)
+        return region.begin + index * stride, count
 
     def room(self, stride: int) -> int:
         """Pages of `stride` bytes that take() would find without anything being evicted."""
         empty = len(self._spare) + sum(
-            1 for region in self.regions_of_others(stride) if not self._used[region]
+            1 for number in self._empty if self._regions[number].stride != stride
         )
-        return len(self._free.get(stride, ())) + empty * (self.region_bytes // stride)
+        return self._free.get(stride, 0) + empty * (self.region_bytes // stride)
 
     def give_back(self, place: int) -> None:
-        """A page's place is free again; an empty region becomes spare when others need it."""
-        region = place // self.region_bytes
-        self._used[region] -= 1
-        if region in self._resting:
-            self._resting[region].append(place)
-        else:
-            heapq.heappush(self._free[self._stride_of[region]], place)
+        """A page's place is free again."""
+        number, region, index = self._at(place)
+        region.set_owner(index, FREE)
+        region.free += 1
+        if number not in self._withdrawn:
+            self._free[region.stride] += 1
+            self._queue(number, region)
+            if not region.used and not region.retired:
+                self._empty.add(number)
 
-    def adopt(self, stride: int, places: Iterable[int]) -> None:
-        """Marks places of earlier life as in use; their regions are spare until now or of this
-        stride. Raises BadRequest for a place that is not a page of this stride."""
-        taken = set(places)
-        for region in sorted({place // self.region_bytes for place in taken}):
-            if region in self._spare:
-                self._spare.remove(region)
-                heapq.heapify(self._spare)
-                self._assign(region, stride)
-        free = set(self._free.get(stride, ()))
-        if wrong := taken - free:
-            raise BadRequest("place", min(wrong), f"no free page of {stride} bytes begins there")
-        self._free[stride] = sorted(free - taken)
-        for place in taken:
-            self._used[place // self.region_bytes] += 1
+    def disown(self, place: int, owner: int) -> None:
+        """The page's block left it, but nobody else may have it: QUARANTINED or RETIRED."""
+        _, region, index = self._at(place)
+        region.set_owner(index, owner)
+        region.retired += owner == RETIRED
 
-    def withdraw(self, region: int) -> None:
+    def adopt(self, stride: int, places: Sequence[int], owners: Sequence[int]) -> bool:
+        """Pages of an earlier life, each with its owner; their regions are spare until now or of
+        this stride. False, with no page given, where a place comes twice. Raises BadRequest for a
+        place that is not a free page of this stride, and gives none then either."""
+        region_bytes = self.region_bytes
+        numbers = [place // region_bytes for place in places]
+        indices = [place % region_bytes // stride for place in places]
+        self._check_adopted(stride, places, numbers, indices)
+        views = {
+            number: memoryview(self._assigned(number, stride)).cast("i") for number in set(numbers)
+        }
+        for number, index, owner in zip(numbers, indices, owners, strict=True):
+            views[number][index] = owner
+        taken = {n: self._regions[n].free - view.tolist().count(FREE) for n, view in views.items()}
+        if sum(taken.values()) < len(places):
+            for number, index in zip(numbers, indices, strict=True):
+                views[number][index] = FREE
+            return False
+        for number, count in taken.items():
+            self._regions[number].free -= count
+            self._free[stride] -= count
+            self._empty.discard(number)
+        return True
+
+    # ---- regions
+
+    def add_region(self, number: int) -> None:
+        """Makes one more region available. Raises BadRequest if it already is."""
+        if number in self._regions or number in self._spare or number in self._withdrawn:
+            raise BadRequest("region", number, "each is added once")
+        heapq.heappush(self._spare, number)
+
+    def withdraw(self, number: int) -> None:
         """Hands out no more places of a region until `restore`; pages in it stay."""
-        if region in self._spare:
-            self._spare.remove(region)
-            heapq.heapify(self._spare)
-            self._resting[region] = []
-        elif region not in self._resting:
-            self._resting[region] = self._take_out(region)
-
-    def restore(self, region: int) -> None:
-        """A withdrawn region may be used again."""
-        places = self._resting.pop(region)
-        if not self._used.get(region, 0):
-            self._stride_of.pop(region, None)
-            self._used.pop(region, None)
-            heapq.heappush(self._spare, region)
+        if number in self._withdrawn:
             return
-        stride = self._stride_of[region]
-        self._free[stride] = list(heapq.merge(sorted(self._free[stride]), sorted(places)))
+        self._withdrawn.add(number)
+        if number in self._spare:
+            self._spare.remove(number)
+            heapq.heapify(self._spare)
+        elif (region := self._regions.get(number)) is not None:
+            self._free[region.stride] -= region.free
+            self._empty.discard(number)
+
+    def restore(self, number: int) -> None:
+        """A withdrawn region may be used again."""
+        self._withdrawn.remove(number)
+        region = self._regions.get(number)
+        if region is None:
+            heapq.heappush(self._spare, number)
+            return
+        self._free[region.stride] += region.free
+        self._queue(number, region)
+        if not region.used and not region.retired:
+            self._empty.add(number)
+
+    def remove_region(self, number: int) -> None:
+        """A withdrawn region without a page in use is no longer there; it may be added again."""
+        if used := self.used_in(number):
+            raise BadRequest("region", number, f"{used} pages of it are in use")
+        self._regions.pop(number, None)
+        self._withdrawn.remove(number)
 
     def regions_of_others(self, stride: int) -> list[int]:
         """Regions given to other page sizes: what may be emptied for this one."""
         return [
-            region
-            for region, held in self._stride_of.items()
-            if held != stride and region not in self._resting
+            number
+            for number, region in self._regions.items()
+            if region.stride != stride and number not in self._withdrawn
         ]
 
-    def stride_of(self, region: int) -> int:
-        return self._stride_of[region]
+    def owners_in(self, number: int, begin: int = 0, count: int | None = None) -> array[int]:
+        """Who owns the pages of a region, in order from page `begin`: blocks, or why none does."""
+        region = self._regions.get(number)
+        if region is None:
+            return array("i")
+        end = None if count is None else (begin + count) << 2
+        return array("i", bytes(region.owners[begin << 2 : end]))
+
+    def pages_in(self, number: int) -> int:
+        region = self._regions.get(number)
+        return region.pages if region is not None else 0
+
+    def used_in(self, number: int) -> int:
+        region = self._regions.get(number)
+        return region.used if region is not None else 0
+
+    def owner(self, place: int) -> int:
+        _, region, index = self._at(place)
+        return region.owner(index)
 
     def all_rest(self, stride: int) -> bool:
         """Whether a page of `stride` bytes that goes would leave no place to anybody: all regions
         of that size are withdrawn."""
-        if not self._resting:
+        if not self._withdrawn:
             return False
-        return all(r in self._resting for r, held in self._stride_of.items() if held == stride)
+        return all(
+            number in self._withdrawn
+            for number, region in self._regions.items()
+            if region.stride == stride
+        )
 
     @property
     def spare(self) -> tuple[int, ...]:
         """Regions given to no page size yet."""
         return tuple(self._spare)
 
+    # ---- inside
+
+    def _at(self, place: int) -> tuple[int, Region, int]:
+        number = place // self.region_bytes
+        region = self._regions[number]
+        return number, region, (place - region.begin) // region.stride
+
+    def _find(self, stride: int, count: int) -> tuple[int, int, int]:
+        """Region, page and length of the lowest run that fits. The stride has a free page."""
+        heap = self._with_room[stride]
+        wanted = whole = min(count, self.region_bytes // stride)
+        while (found := self._run_in(heap, stride, wanted)) is None:
+            if self._spare and wanted == whole:
+                self._assign(heapq.heappop(self._spare), stride)
+            else:
+                wanted = (wanted + 1) // 2
+        return *found, wanted
+
+    def _run_in(self, heap: list[int], stride: int, count: int) -> tuple[int, int] | None:
+        """The lowest run of `count` free pages in one of a few regions: region and page."""
+        while not self._has_room(heap[0], stride):
+            self._unqueue(heapq.heappop(heap), stride)
+        for number in sorted(heap[:REGIONS_TRIED]):
+            if self._has_room(number, stride):
+                region = self._regions[number]
+                index = region.find(count) if region.free >= count else -1
+                if index >= 0:
+                    return number, index
+        return None
+
+    def _has_room(self, number: int, stride: int) -> bool:
+        region = self._regions.get(number)
+        fits = region is not None and region.stride == stride and region.free > 0
+        return fits and number not in self._withdrawn
+
+    def _unqueue(self, number: int, stride: int) -> None:
+        region = self._regions.get(number)
+        if region is not None and region.stride == stride:
+            region.queued = False
+
+    def _queue(self, number: int, region: Region) -> None:
+        if region.free and not region.queued:
+            region.queued = True
+            heapq.heappush(self._with_room[region.stride], number)
+
     def _give_region(self, stride: int) -> bool:
         if stride > self.region_bytes:
             return False
         if not self._spare:
-            others = self.regions_of_others(stride)
-            empty = next((r for r in others if not self._used[r]), None)
+            others = (n for n in self._empty if self._regions[n].stride != stride)
+            empty = min(others, default=None)
             if empty is None:
                 return False
-            self._unassign(empty)
+            region = self._regions.pop(empty)
+            self._free[region.stride] -= region.free
+            self._empty.discard(empty)
             heapq.heappush(self._spare, empty)
         self._assign(heapq.heappop(self._spare), stride)
         return True
 
-    def _assign(self, region: int, stride: int) -> None:
-        self._stride_of[region] = stride
-        self._used[region] = 0
-        begin = region * self.region_bytes
-        places = range(begin, begin + self.region_bytes - stride + 1, stride)
-        self._free[stride] = list(heapq.merge(sorted(self._free.get(stride, ())), places))
+    def _assign(self, number: int, stride: int) -> None:
+        region = Region(number * self.region_bytes, stride, self.region_bytes // stride)
+        self._regions[number] = region
+        self._free[stride] = self._free.get(stride, 0) + region.free
+        self._with_room.setdefault(stride, [])
+        self._queue(number, region)
+        self._empty.add(number)
 
-    def _unassign(self, region: int) -> None:
-        self._take_out(region)
-        del self._stride_of[region]
-        del self._used[region]
+    def _check_adopted(
+        self, stride: int, places: Sequence[int], numbers: list[int], indices: list[int]
+    ) -> None:
+        begins = [n * self.region_bytes + i * stride for n, i in zip(numbers, indices, strict=True)]
+        there = {*self._regions, *self._spare}
+        wrong = (
+            max(indices, default=0) >= max(1, self.region_bytes // stride)
+            or not set(numbers) <= there
+        )
+        if not wrong and begins == list(places):
+            known = {n for n in set(numbers) if n in self._regions}
+            rows = zip(numbers, indices, strict=True)
+            if not known or all(
+                number not in known or self._takes(number, stride, index) for number, index in rows
+            ):
+                return
+        raise BadRequest("places", len(places), f"each must be a free page of {stride} bytes")
 
-    def _take_out(self, region: int) -> list[int]:
-        """Removes a region's places from the free ones and answers with them."""
-        stride = self._stride_of[region]
-        taken = [p for p in self._free[stride] if p // self.region_bytes == region]
-        kept = [p for p in self._free[stride] if p // self.region_bytes != region]
-        heapq.heapify(kept)
-        self._free[stride] = kept
-        return taken
+    def _takes(self, number: int, stride: int, index: int) -> bool:
+        region = self._regions[number]
+        return region.stride == stride and region.owner(index) == FREE
+
+    def _assigned(self, number: int, stride: int) -> bytearray:
+        if number not in self._regions:
+            self._spare.remove(number)
+            heapq.heapify(self._spare)
+            self._assign(number, stride)
+        return self._regions[number].owners

@@ -7,12 +7,24 @@ that are not the block's own.
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field
 
-from onggi_core.engine.actions import Action, Answer, ForgetPage, ReadRun, Refuse, WriteRun
+from onggi_core.engine.actions import (
+    Action,
+    Answer,
+    ForgetPage,
+    ReadRun,
+    Refuse,
+    ReleaseExtent,
+    ReleaseSegment,
+    TouchExtent,
+    WriteRun,
+)
 from onggi_core.engine.engine import Engine
 from onggi_core.engine.events import (
     Asked,
+    ExtentRefused,
     ExtentTouched,
     IoOutcome,
     ReadEnded,
@@ -53,6 +65,10 @@ def pattern(space: SpaceSpec, key: bytes) -> bytes:
     return space.fingerprint + key
 
 
+def checksum(page: bytes) -> bytes:
+    return hashlib.md5(page).digest()
+
+
 @dataclass
 class OpenStore:
     session: int
@@ -73,6 +89,8 @@ class OpenLoad:
 class Shell:
     extents: int = 2
     segments: int = 2
+    touched: int | None = None
+    """Extents there from the start; all of them unless said otherwise."""
     pages_each: int = 4
     now_s: float = 0.0
     arena: dict[int, bytes] = field(default_factory=dict)
@@ -84,9 +102,11 @@ class Shell:
     asked_loads: dict[int, tuple[int, list[bytes]]] = field(default_factory=dict)
     jobs: dict[int, WriteRun | ReadRun] = field(default_factory=dict)
     replies: dict[int, Reply | Refuse] = field(default_factory=dict)
+    touching: dict[int, None] = field(default_factory=dict)
+    extents_held: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        region = PAGE * self.pages_each
+        self.region_bytes = region = PAGE * self.pages_each
         self.engine = Engine(
             Facts(
                 epoch=b"e" * 16,
@@ -101,8 +121,9 @@ class Shell:
         )
         self._request = 0
         self._session = 0
-        for number in range(self.extents):
-            self.step(ExtentTouched(number))
+        for number in range(self.extents if self.touched is None else self.touched):
+            self.touching[number] = None
+            self.touch(number)
 
     def step(self, event: object) -> list[Action]:
         actions = self.engine.step(event, self.now_s)  # type: ignore[arg-type]
@@ -196,7 +217,7 @@ class Shell:
         place = run.place + index * run.stride_bytes
         self.disk[place] = self.arena[run.offsets[index]]
         self.journal[place] = (run.space, run.keys[index], run.parents[index])
-        return self.disk[place]
+        return checksum(self.disk[place])
 
     def _read(self, run: ReadRun, index: int, outcome: IoOutcome) -> IoOutcome:
         if outcome is not IoOutcome.DONE:
@@ -204,7 +225,8 @@ class Shell:
             return outcome
         found = self.disk[run.place + index * run.stride_bytes]
         self.arena[run.offsets[index]] = found
-        right = found == run.checksums[index] == pattern(run.space, run.keys[index])
+        right = checksum(found) == run.checksums[index]
+        assert right == (found == pattern(run.space, run.keys[index]))
         return IoOutcome.DONE if right else IoOutcome.CORRUPT
 
     def end_jobs(self) -> None:
@@ -226,6 +248,33 @@ class Shell:
                 self.jobs[action.job] = action
             case ForgetPage():
                 self.journal.pop(action.place, None)
+            case TouchExtent(number):
+                assert number not in self.extents_held
+                self.touching[number] = None
+            case ReleaseExtent(number):
+                self._let_go(number)
+            case ReleaseSegment(number):
+                region = range(number * self.region_bytes, (number + 1) * self.region_bytes)
+                assert not any(place in region for place in self.journal), "a lost block"
+                self.disk = {at: page for at, page in self.disk.items() if at not in region}
+
+    def touch(self, number: int, *, refused: bool = False) -> None:
+        """The shell is done with a TouchExtent."""
+        del self.touching[number]
+        if refused:
+            self.step(ExtentRefused(number))
+            return
+        self.extents_held.add(number)
+        self.step(ExtentTouched(number))
+
+    def _let_go(self, number: int) -> None:
+        region = range(number * self.region_bytes, (number + 1) * self.region_bytes)
+        self.extents_held.remove(number)
+        held = {offset for store in self.stores.values() for _, offset in store.slots}
+        held |= {o for load in self.loads.values() for row in load.reply.offsets for o in row}
+        held |= {offset for job in self.jobs.values() for offset in job.offsets}
+        assert not any(offset in region for offset in held), "memory in use was let go of"
+        self.arena = {at: page for at, page in self.arena.items() if at not in region}
 
     def _answered_load(self, request_id: int, reply: LoadPrepared) -> None:
         session, keys = self.asked_loads.pop(request_id)

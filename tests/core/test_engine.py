@@ -233,7 +233,7 @@ def test_a_paused_pool_answers_miss_and_stores_nothing() -> None:
 
 
 def test_extents_are_offered_only_once_they_are_touched() -> None:
-    shell = Shell(extents=0, segments=0)
+    shell = Shell(extents=1, touched=0, segments=0)
     client = shell.open(A)
     assert shell.prepare(client, KEYS[:1]).slots == (Slot.NO_ROOM,)
     shell.step(ExtentTouched(0))

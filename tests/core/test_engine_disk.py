@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shell import PAGE, Shell, chain, spec
+from shell import PAGE, Shell, chain, checksum, spec
 
 from onggi_core.engine.actions import WriteRun
 from onggi_core.engine.events import (
@@ -22,11 +22,18 @@ A, B = spec("a"), spec("b")
 KEYS = chain("prompt", 4)
 
 
-def on_disk_alone() -> tuple[Shell, int]:
-    """KEYS were written down and their host pages given to others. The shell, and a client."""
-    shell = Shell(extents=1)
+def on_disk_alone(*, apart: bool = False) -> tuple[Shell, int]:
+    """KEYS were written down and their host pages given to others. The shell, and a client.
+
+    apart: another's block lies between the first of them and the rest."""
+    shell = Shell(extents=1, segments=3)
     client = shell.open(A)
-    shell.store(client, KEYS)
+    shell.store(client, KEYS[:1])
+    shell.end_jobs()
+    if apart:
+        shell.store(client, chain("between", 1))
+        shell.end_jobs()
+    shell.store(client, KEYS[1:], KEYS[0])
     shell.end_jobs()
     shell.store(client, chain("other", 4))
     shell.end_jobs()
@@ -41,7 +48,7 @@ def left_by(life: Shell) -> Adopted:
         keys=[key for _, key, _ in rows],
         parents=[parent for _, _, parent in rows],
         places=list(life.journal),
-        checksums=[life.disk[place] for place in life.journal],
+        checksums=[checksum(life.disk[place]) for place in life.journal],
     )
 
 
@@ -71,8 +78,9 @@ def test_a_damaged_block_on_disk_is_a_miss_and_the_run_before_it_a_hit() -> None
 
 
 def test_a_load_whose_wait_ends_gets_the_run_that_is_there() -> None:
-    shell, client = on_disk_alone()
+    shell, client = on_disk_alone(apart=True)
     shell.load(client, KEYS, wait_ms=100)
+    assert [len(job.keys) for job in shell.jobs.values()] == [1, 3]
     shell.end_job(next(iter(shell.jobs)))
     shell.now_s += 1
     shell.step(Tick())
@@ -109,7 +117,7 @@ def test_a_full_filesystem_rests_its_segment_and_the_tier_goes_on() -> None:
     shell.store(client, KEYS)
     shell.end_jobs()
     shell.store(client, chain("more", 2))
-    assert [job.place // (4 * PAGE) for job in shell.jobs.values()] == [1, 1]
+    assert [(job.place // (4 * PAGE), len(job.keys)) for job in shell.jobs.values()] == [(1, 2)]
     for job in tuple(shell.jobs):
         shell.end_job(job, IoOutcome.NO_SPACE)
     assert {job.place // (4 * PAGE) for job in shell.jobs.values()} == {0}
@@ -165,7 +173,7 @@ def test_a_load_that_comes_before_the_first_extent_waits_for_it() -> None:
     client = first.open(A)
     first.store(client, KEYS)
     first.end_jobs()
-    second = Shell(extents=0, disk=first.disk)
+    second = Shell(touched=0, disk=first.disk)
     second.step(left_by(first))
     client = second.open(A)
     assert second.load(client, KEYS).blocks == 0
@@ -183,7 +191,7 @@ def test_a_load_parked_before_the_first_extent_ends_with_its_wait() -> None:
     first = Shell()
     first.store(first.open(A), KEYS)
     first.end_jobs()
-    second = Shell(extents=0, disk=first.disk)
+    second = Shell(touched=0, disk=first.disk)
     second.step(left_by(first))
     client = second.open(A)
     second.load(client, KEYS, wait_ms=100)

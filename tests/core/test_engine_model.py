@@ -10,14 +10,16 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from shell import PAGE, Shell, chain, spec
+from walker import check
 
-from onggi_core.engine.events import IoOutcome, Tick
+from onggi_core.engine.events import BudgetSet, IoOutcome, Tick
 from onggi_core.identity import ROOT
 from onggi_core.wire.requests import LoadOutcome, StoreOutcome
 
 SPACES = [spec("a"), spec("b"), spec("wide", page_bytes=PAGE + 1)]
 CHAINS = [chain(name, 5) for name in ("one", "two", "three")]
 PAGES_EACH = 4
+EXTENTS, SEGMENTS = 3, 3
 
 chains = st.sampled_from(CHAINS)
 picks = st.integers(min_value=0, max_value=1000)
@@ -26,7 +28,7 @@ picks = st.integers(min_value=0, max_value=1000)
 class AnyOrder(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.shell = Shell(extents=2, segments=2, pages_each=PAGES_EACH)
+        self.shell = Shell(extents=EXTENTS, segments=SEGMENTS, pages_each=PAGES_EACH)
 
     def _pick(self, of: dict, pick: int):
         return list(of)[pick % len(of)]
@@ -73,9 +75,23 @@ class AnyOrder(RuleBasedStateMachine):
         self.shell.finish(self._pick(self.shell.loads, pick), outcome)
 
     @precondition(lambda self: self.shell.jobs)
-    @rule(pick=picks, outcome=st.sampled_from([*[IoOutcome.DONE] * 6, *IoOutcome]))
-    def end_job(self, pick, outcome) -> None:
-        self.shell.end_job(self._pick(self.shell.jobs, pick), outcome)
+    @rule(
+        pick=picks,
+        outcomes=st.lists(
+            st.sampled_from([*[IoOutcome.DONE] * 6, *IoOutcome]), min_size=1, max_size=3
+        ),
+    )
+    def end_job(self, pick, outcomes) -> None:
+        self.shell.end_job(self._pick(self.shell.jobs, pick), *outcomes)
+
+    @rule(extents=st.integers(0, EXTENTS), segments=st.integers(0, SEGMENTS))
+    def set_budget(self, extents, segments) -> None:
+        self.shell.step(BudgetSet(extents, segments))
+
+    @precondition(lambda self: self.shell.touching)
+    @rule(pick=picks, refused=st.booleans())
+    def touch(self, pick, refused) -> None:
+        self.shell.touch(self._pick(self.shell.touching, pick), refused=refused)
 
     @precondition(lambda self: self.shell.disk)
     @rule(pick=picks)
@@ -93,8 +109,12 @@ class AnyOrder(RuleBasedStateMachine):
     @invariant()
     def budgets_are_kept(self) -> None:
         stats = self.shell.stats()
-        assert stats["host_used_bytes"] <= 2 * PAGES_EACH * PAGE
-        assert stats["disk_used_bytes"] <= 2 * PAGES_EACH * PAGE
+        assert stats["host_used_bytes"] <= len(self.shell.extents_held) * PAGES_EACH * PAGE
+        assert stats["disk_used_bytes"] <= SEGMENTS * PAGES_EACH * PAGE
+
+    @invariant()
+    def everything_agrees(self) -> None:
+        check(self.shell.engine)
 
     @invariant()
     def open_loads_still_hold_their_bytes(self) -> None:
@@ -118,9 +138,8 @@ class AnyOrder(RuleBasedStateMachine):
         assert not state.writes
         assert not state.reads
         for tier in (state.host, state.disk):
-            assert all(page.pins == 0 for _, page in tier._owner.values())
-            assert sum(tier.slab._used.values()) >= tier.pages
-        assert sum(state.host.slab._used.values()) == state.host.pages
+            assert not any(tier.pages.pins)
+        check(self.shell.engine)
 
 
 AnyOrder.TestCase.settings = settings(

@@ -8,6 +8,7 @@ from typing import Any
 from onggi_core.engine.state import State
 from onggi_core.engine.tier import Tier
 from onggi_core.page import PageState
+from onggi_core.region import QUARANTINED
 
 COUNTED = ("counters",)
 
@@ -33,11 +34,11 @@ def held_by(engine: Any, session: int) -> str:
 def held_pages(engine: Any) -> str:
     """Pages that are in other states than sealed or free; empty when there are none."""
     states: Counter[str] = Counter()
-    for tier in (_state(engine).host, _state(engine).disk):
-        for _, page in tier._owner.values():
-            if page.state is not PageState.SEALED or page.pins:
-                states[f"{tier.name.value} {page.state.name} pages"] += 1
-        states[f"{tier.name.value} places used by nobody"] += _unowned(tier)
+    for name, tier in _tiers(engine):
+        for block, page in enumerate(tier.pages.states):
+            if page not in (PageState.FREE, PageState.SEALED) or tier.pages.pins[block]:
+                states[f"{name} {PageState(page).name} pages"] += 1
+        states[f"{name} places used by nobody"] += _owners(tier)[QUARANTINED]
     return ", ".join(f"{count} {what}" for what, count in states.items() if count)
 
 
@@ -47,14 +48,14 @@ def digest(engine: Any) -> dict[str, Any]:
     seen = {name: value for name, value in engine.stats().items() if isinstance(value, int)}
     for counted in ("lookup_requests", "lookup_blocks"):
         seen.pop(counted)
-    for tier in (state.host, state.disk):
-        seen[tier.name.value] = [
-            (place, page.state, page.pins, page.block.key)
-            for place, (_, page) in tier._owner.items()
+    for name, tier in _tiers(engine):
+        seen[name] = [
+            (place, tier.pages.states[block], tier.pages.pins_of(block), state.blocks.keys[block])
+            for block, place in _pages(tier)
         ]
-        seen[f"{tier.name.value} room"] = dict(tier.slab._used)
-    seen["stores"] = [(s.ticket, s.lapsed, s.deadline_s) for s in state.stores.values()]
-    seen["loads"] = [(x.ticket, len(x.rows), x.deadline_s) for x in state.loads.values()]
+        seen[f"{name} room"] = dict(_owners(tier))
+    seen["stores"] = [(s.ticket, s.quarantined, s.deadline_s) for s in state.stores.values()]
+    seen["loads"] = [(x.ticket, x.rows, x.deadline_s) for x in state.loads.values()]
     return seen
 
 
@@ -65,22 +66,39 @@ def difference(before: Any, after: Any) -> str:
 def inconsistencies(engine: Any) -> str:
     """Where the engine's books contradict each other; empty when they agree."""
     state = _state(engine)
-    pins: Counter[int] = Counter()
+    pins = {"host": Counter[int](), "disk": Counter[int]()}
     for load in state.loads.values():
-        pins.update(id(page) for page in load.pinned)
-    pins.update(id(block.host) for _, block in state.writes.values())
-    pins.update(id(block.disk) for _, block in state.reads.values())
-    for tier in (state.host, state.disk):
+        for run in load.runs:
+            pins["host"].update(block for block in run if block not in load.unready)
+    for write in state.writes.values():
+        pins["host"].update(write.blocks)
+    for read in state.reads.values():
+        pins["disk"].update(read.blocks)
+    for name, tier in _tiers(engine):
         used = 0
-        for space, page in tier._owner.values():
-            used += space.stride_bytes
-            if page.pins != pins[id(page)]:
-                return f"{tier.name.value} {page} has {pins[id(page)]} holders"
-        if used != tier.used_bytes or len(tier._owner) != tier.pages:
-            return f"{tier.name.value} counts {tier.used_bytes} bytes used and holds {used}"
+        for block, place in _pages(tier):
+            space = state.space_rows[state.blocks.space[block]]
+            used += space.stride_bytes if space is not None else 0
+            if tier.pages.pins_of(block) != pins[name][block]:
+                return f"{name} block {block} has {pins[name][block]} holders"
+            if tier.slab.owner(place) != block:
+                return f"{name} block {block} lies on a page of {tier.slab.owner(place)}"
+        if used != tier.used_bytes or len(_pages(tier)) != tier.used_pages:
+            return f"{name} counts {tier.used_bytes} bytes used and holds {used}"
     return ""
 
 
-def _unowned(tier: Tier) -> int:
-    """Places that are neither free nor some page's. Retired ones of a sick disk are no leak."""
-    return sum(tier.slab._used.values()) - tier.pages if tier.name.value == "host" else 0
+def _tiers(engine: Any) -> tuple[tuple[str, Tier], tuple[str, Tier]]:
+    return ("host", _state(engine).host), ("disk", _state(engine).disk)
+
+
+def _pages(tier: Tier) -> list[tuple[int, int]]:
+    """Blocks with a page in a tier, and where it is."""
+    states = tier.pages.states
+    return [(block, tier.pages.place(block)) for block, page in enumerate(states) if page]
+
+
+def _owners(tier: Tier) -> Counter[int]:
+    """Pages in regions by who has them."""
+    slab = tier.slab
+    return Counter(owner for number in slab._regions for owner in slab.owners_in(number))

@@ -4,19 +4,62 @@ from __future__ import annotations
 
 from onggi_core.engine.events import Adopted
 from onggi_core.engine.sessions import space_of
+from onggi_core.engine.space import Space
 from onggi_core.engine.state import State
+from onggi_core.errors import BadRequest
+from onggi_core.identity import DIGEST_BYTES
+from onggi_core.index.adopting import TwiceError, add_adopted, latest_rows
+from onggi_core.page import PageState
 
 
 def adopt(state: State, event: Adopted) -> None:
     """Every block becomes a hit that is verified when it is first read.
 
-    Raises BadRequest if a place lies outside the tier, overlaps another or is not aligned to the
-    page size: the shell filters what its journal says by the segments that are there.
+    Of rows with the same key or the same place the last one holds. Raises BadRequest, with no
+    block adopted, if a place lies outside the tier, overlaps another or is not aligned to the page
+    size: the shell filters what its journal says by the segments that are there.
     """
+    columns = (event.keys, event.parents, event.places, event.checksums)
+    if len({len(column) for column in columns}) > 1:
+        raise BadRequest("columns", [len(column) for column in columns], "make them equally long")
     space = space_of(state, event.space)
-    state.disk.slab.adopt(space.stride_bytes, event.places)
-    rows = zip(event.keys, event.parents, event.places, event.checksums, strict=True)
-    for key, parent, place, checksum in rows:
-        block = space.block(key, parent)
-        block.checksum = checksum
-        state.disk.adopt(space, block, place, state.use())
+    try:
+        if not space.ids:
+            _adopt(state, space, event)
+            return
+    except TwiceError:
+        pass  # seldom: a journal that was cut or edited
+    rows = latest_rows(event.keys, event.places)
+    rows = [row for row in rows if _nowhere(state, space, event.keys[row])]
+    kept = Adopted(
+        space.spec,
+        keys=[event.keys[row] for row in rows],
+        parents=[event.parents[row] for row in rows],
+        places=[event.places[row] for row in rows],
+        checksums=[event.checksums[row] for row in rows],
+    )
+    _adopt(state, space, kept)
+
+
+def _adopt(state: State, space: Space, event: Adopted) -> None:
+    """Raises BadRequest or TwiceError, with nothing adopted."""
+    checksums = b"".join(event.checksums)
+    if len(checksums) != len(event.keys) * DIGEST_BYTES:
+        raise BadRequest("checksums", len(checksums), f"each has {DIGEST_BYTES} bytes")
+    if not event.keys:
+        return
+    blocks = add_adopted(state.blocks, space.number, event.keys, event.parents)
+    try:
+        if not state.disk.slab.adopt(space.stride_bytes, event.places, blocks):
+            raise TwiceError
+    except (BadRequest, TwiceError):
+        for block in blocks:
+            state.blocks.forget_if_nowhere(block)
+        raise
+    state.blocks.set_checksums(blocks, checksums)
+    state.disk.adopt(space, blocks, event.places, state.use(len(blocks)))
+
+
+def _nowhere(state: State, space: Space, key: bytes) -> bool:
+    block = space.ids.get(key)
+    return block is None or state.disk.pages.states[block] == PageState.FREE

@@ -30,6 +30,10 @@ class Counters:
     evicted_disk_blocks: int = 0
     unwritten_blocks: int = 0
     """Evicted from the host tier before they had reached the disk tier."""
+    watermark_blocks: int = 0
+    """Of those evicted from the host tier, the ones given up ahead of any store, to keep room."""
+    refused_extents: int = 0
+    """Times an extent that the budget allows could not be touched."""
     errors: dict[str, int] = field(default_factory=dict)
     """Faults by kind, from a fixed set of kinds: see `fault`."""
 

@@ -4,12 +4,24 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from onggi_core.engine import adoption, loads, lookup, promotion, sessions, stores, writeback
+from onggi_core.engine import (
+    adoption,
+    budgets,
+    loads,
+    lookup,
+    promotion,
+    sessions,
+    stores,
+    watermark,
+    writeback,
+)
 from onggi_core.engine.actions import Action, Answer, Refuse
 from onggi_core.engine.events import (
     Adopted,
     Asked,
+    BudgetSet,
     Event,
+    ExtentRefused,
     ExtentTouched,
     ModeSet,
     ReadEnded,
@@ -63,12 +75,17 @@ class Engine:
                 sessions.gone(state, state.sessions[event.session], now_s)
             case WriteEnded():
                 writeback.ended(state, event)
+                self._keep(now_s)
             case ReadEnded():
                 promotion.ended(state, event, now_s)
+                self._keep(now_s)
             case ExtentTouched():
-                state.host.slab.add_region(event.number)
-                state.extents_ready += 1
+                budgets.touched(state, event.number)
                 loads.room_came(state, now_s)
+            case ExtentRefused():
+                budgets.refused(state, event.number, now_s)
+            case BudgetSet():
+                budgets.set_budget(state, event, now_s)
             case Adopted():
                 adoption.adopt(state, event)
             case ModeSet():
@@ -108,7 +125,7 @@ class Engine:
             case Lookup(keys):
                 return lookup.look(state, session, keys)
             case Prefetch(keys):
-                return lookup.prefetch(state, session, keys)
+                return lookup.prefetch(state, session, keys, now_s)
             case StorePrepare():
                 if self._too_many(session, asked):
                     return None
@@ -152,14 +169,22 @@ class Engine:
         state = self._state
         for load in [load for load in state.waiting_loads if load.deadline_s <= now_s]:
             loads.time_over(state, load, now_s)
-        for store in [s for s in state.stores.values() if not s.lapsed and s.deadline_s <= now_s]:
+        for store in [
+            s for s in state.stores.values() if s.quarantined is None and s.deadline_s <= now_s
+        ]:
             stores.lapse(state, store, now_s)
         for load in [x for x in state.loads.values() if x.deadline_s <= now_s]:
             state.counters.fault("lease_ended")
             loads.release(state, state.sessions[load.session], load)
         if now_s - self._rested_s >= REST_S:
             self._rested_s = now_s
-            for region in state.resting_regions:
-                state.disk.slab.restore(region)
-            state.resting_regions.clear()
+            for number in state.segments.ready.intersection(state.resting_segments):
+                state.disk.slab.restore(number)
+            state.resting_segments.clear()
             writeback.pump(state)
+        self._keep(now_s)
+
+    def _keep(self, now_s: float) -> None:
+        """A bounded part of what nobody waits for: towards the budgets and the watermark."""
+        budgets.work(self._state, now_s)
+        watermark.keep(self._state)

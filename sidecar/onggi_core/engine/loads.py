@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from onggi_core.engine import promotion
 from onggi_core.engine.actions import Answer
 from onggi_core.engine.session import Load, Session
-from onggi_core.engine.space import Space
 from onggi_core.engine.state import LEASE_S, State
-from onggi_core.page import READABLE, Page
+from onggi_core.index.blocks import UNREAD
+from onggi_core.page import ARRIVING, READABLE, PageState
 from onggi_core.wire.frame import OFFSETS_MAX, Op
 from onggi_core.wire.replies import LoadPrepared, Mode
 from onggi_core.wire.requests import LoadComplete, LoadOutcome, LoadPrepare
@@ -28,14 +29,15 @@ def prepare(
     load = Load(state.serial(), session.number, request_id, session.spaces)
     load.asked = len(asked.keys)
     load.deadline_s = now_s + min(asked.wait_ms / 1000, WAIT_MAX_S)
-    if not session.announces:
+    load.counted = not session.announces
+    if load.counted:
         state.counters.lookup_requests += 1
         state.counters.lookup_blocks += load.asked
     if state.mode is not Mode.PAUSED and not state.stopping:
         if _too_early(state, load, asked):
             state.parked[load] = asked
         else:
-            _gather(state, load, asked)
+            _gather(state, load, asked, now_s)
     session.loads.add(load.ticket)
     state.loads[load.ticket] = load
     if load.unready or load in state.parked:
@@ -44,40 +46,86 @@ def prepare(
         _answer(state, load, now_s)
 
 
-def _gather(state: State, load: Load, asked: LoadPrepare) -> None:
+def _gather(state: State, load: Load, asked: LoadPrepare, now_s: float) -> None:
     may_wait = asked.wait_ms > 0 and len(state.waiting_loads) < WAITING_MAX
     use = state.use()
-    pinned, pin = load.pinned, state.host.pin  # a long run goes through here for each block
-    for key in asked.keys[: OFFSETS_MAX // len(load.spaces)]:
-        row: list[Page] = []
-        for space in load.spaces:
-            page = _page(state, space, key, may_wait=may_wait)
-            if page is None or page in pinned or page in load.unready:
-                break  # not here; or the key came twice, and no chain holds a block twice
-            row.append(page)
-            if page.state in READABLE:
-                pin(space, page)
-                pinned.add(page)
-            else:
-                load.unready[page] = len(load.rows)
-                state.waiting.setdefault(page, []).append(load)
-        if len(row) < len(load.spaces):
-            _release_pages(state, load, [row])
-            break
-        load.rows.append(row)
-    for space, page in zip(load.spaces, load.rows[-1] if load.rows else (), strict=False):
-        space.ranking(state.host.name).touch(page.block.key, use)
+    keys: Sequence[bytes] = asked.keys
+    most = OFFSETS_MAX // len(load.spaces)
+    if len(keys) > most:
+        keys = keys[:most]
+    load.runs = [_different(space.known(keys)) for space in load.spaces]
+    pages = state.blocks.host
+    readable = [pages.leading_readable(run) for run in load.runs]
+    if may_wait:
+        reach = zip(load.runs, readable, strict=True)
+        load.rows = min([_reach(state, run, at) for run, at in reach])
+    else:
+        load.rows = min(readable)
+    rows = load.rows
+    for number, run in enumerate(load.runs):
+        load.runs[number] = kept = run if len(run) == rows else run[:rows]
+        if readable[number] >= rows:
+            pages.pin(kept)
+    if rows > min(readable):
+        _bring_in(state, load, readable, now_s)
+    if load.rows:
+        ranking = state.host.ranking
+        used = ranking.hit if load.counted else ranking.touch
+        for run in load.runs:
+            used(run[load.rows - 1], use)
 
 
-def _page(state: State, space: Space, key: bytes, *, may_wait: bool) -> Page | None:
-    block = space.blocks.get(key)
-    if block is None:
-        return None
-    if block.host is not None:
-        if block.host.state in READABLE or (may_wait and block.host.arriving):
-            return block.host
-        return None
-    return promotion.begin(state, space, block, promotion.Urgency.LOAD) if may_wait else None
+def _different(run: Sequence[int]) -> Sequence[int]:
+    """The run up to where a block comes a second time: no chain holds one twice."""
+    if type(run) is range or len(set(run)) == len(run):
+        return run
+    seen: set[int] = set()
+    for at, block in enumerate(run):
+        if block in seen:
+            return run[:at]
+        seen.add(block)
+    return run
+
+
+def _reach(state: State, run: Sequence[int], ready: int) -> int:
+    """How far a run goes over blocks that are here, are arriving, or lie on disk."""
+    host, disk = state.blocks.host.states, state.blocks.disk.states
+    for at in range(ready, len(run)):
+        here = host[run[at]]
+        if here == PageState.FREE:
+            if disk[run[at]] not in READABLE:
+                return at
+        elif here not in READABLE and here not in ARRIVING:
+            return at
+    return len(run)
+
+
+def _bring_in(state: State, load: Load, readable: list[int], now_s: float) -> None:
+    """Pins what of a run is here, before anything makes room for the rest, and reads the rest."""
+    pages = state.blocks.host
+    for run, at in zip(load.runs, readable, strict=True):
+        if at < load.rows:
+            pages.pin([block for block in run if pages.readable(block)])
+            for row in range(at, len(run)):
+                block = run[row]
+                if not pages.readable(block):
+                    load.unready[block] = row
+                    if pages.states[block] in ARRIVING:
+                        _await(state, load, block)
+    for space, run in zip(load.spaces, tuple(load.runs), strict=True):
+        absent = [row for row in range(load.rows) if pages.states[run[row]] == PageState.FREE]
+        if absent:
+            blocks = [run[row] for row in absent]
+            urgency = promotion.Urgency.LOAD
+            begun = promotion.begin(state, space, blocks, urgency, now_s)
+            for block in blocks[:begun]:
+                _await(state, load, block)
+            if begun < len(absent):
+                _cut(state, load, absent[begun])
+
+
+def _await(state: State, load: Load, block: int) -> None:
+    state.waiting.setdefault(block, []).append(load)
 
 
 def _too_early(state: State, load: Load, asked: LoadPrepare) -> bool:
@@ -85,33 +133,33 @@ def _too_early(state: State, load: Load, asked: LoadPrepare) -> bool:
     engine that outlives its agent asks in the first second of the next one."""
     if state.extents_ready or not asked.wait_ms or len(state.waiting_loads) >= WAITING_MAX:
         return False
-    first = [space.blocks.get(key) for space in load.spaces for key in asked.keys[:1]]
-    return bool(first) and all(block is not None and block.disk is not None for block in first)
+    states = state.blocks.disk.states
+    first = [space.ids.get(key) for space in load.spaces for key in asked.keys[:1]]
+    return bool(first) and all(block is not None and states[block] in READABLE for block in first)
 
 
 def room_came(state: State, now_s: float) -> None:
     """The first extent is there: what was parked for it goes on."""
     parked, state.parked = state.parked, {}
     for load, asked in parked.items():
-        _gather(state, load, asked)
+        _gather(state, load, asked, now_s)
         if not load.unready:
             _answer(state, load, now_s)
 
 
-def arrived(state: State, page: Page, now_s: float) -> None:
-    """A page is readable now: the loads that waited for it pin it."""
-    for load in state.waiting.pop(page, ()):
-        row = load.unready.pop(page)
-        space = load.spaces[load.rows[row].index(page)]
-        _pin(state, load, space, page)
+def arrived(state: State, block: int, now_s: float) -> None:
+    """A block is readable now: the loads that waited for it pin it."""
+    for load in state.waiting.pop(block, ()):
+        del load.unready[block]
+        state.host.pages.pin((block,))
         if not load.unready:
             _answer(state, load, now_s)
 
 
-def failed(state: State, page: Page, now_s: float) -> None:
-    """A page will not arrive: the loads that waited for it end before its block."""
-    for load in state.waiting.pop(page, ()):
-        _cut(state, load, load.unready[page])
+def failed(state: State, block: int, now_s: float) -> None:
+    """A block will not arrive: the loads that waited for it end before it."""
+    for load in state.waiting.pop(block, ()):
+        _cut(state, load, load.unready[block])
         if not load.unready:
             _answer(state, load, now_s)
 
@@ -126,16 +174,19 @@ def time_over(state: State, load: Load, now_s: float) -> None:
 def complete(state: State, session: Session, load: Load, done: LoadComplete) -> None:
     """The client is done with the pages; what it loaded and uses counts as hits."""
     if done.outcome is LoadOutcome.LOADED:
-        used = load.rows[: done.blocks]
-        from_disk = _unread(used)
-        for row in used:
-            for page in row:
-                page.unread = False
+        used = [run[: done.blocks] for run in load.runs]
+        blocks = len(used[0])
+        from_disk = _unread(state, used)
+        if from_disk:
+            flags = state.blocks.flags
+            for run in used:
+                for block in run:
+                    flags[block] &= ~UNREAD
         state.counters.hit_disk_blocks += from_disk
-        state.counters.hit_host_blocks += len(used) - from_disk
-        state.counters.tokens_saved += len(used) * load.spaces[0].spec.block_tokens
+        state.counters.hit_host_blocks += blocks - from_disk
+        state.counters.tokens_saved += blocks * load.spaces[0].spec.block_tokens
         page_bytes = sum(space.spec.page_bytes for space in load.spaces)
-        state.counters.loaded_bytes += len(used) * page_bytes
+        state.counters.loaded_bytes += blocks * page_bytes
     release(state, session, load)
 
 
@@ -152,13 +203,11 @@ def _answer(state: State, load: Load, now_s: float) -> None:
     state.waiting_loads.pop(load, None)
     state.parked.pop(load, None)
     session = state.sessions[load.session]
-    if not session.announces:
-        state.counters.miss_blocks += load.asked - len(load.rows)
-    load.from_disk = _unread(load.rows)
-    data = state.facts.data_offset
-    offsets = tuple(
-        tuple([row[number].place + data for row in load.rows]) for number in range(len(load.spaces))
-    )
+    if load.counted:
+        state.counters.miss_blocks += load.asked - load.rows
+    load.from_disk = _unread(state, load.runs)
+    pages, base = state.host.pages, state.facts.data_offset
+    offsets = tuple([pages.offsets(run, base) for run in load.runs])
     ticket = load.ticket if load.rows else 0
     reply = LoadPrepared(ticket, load.from_disk, offsets)
     state.actions.append(Answer(load.session, load.request_id, Op.LOAD_PREPARE, reply))
@@ -169,44 +218,33 @@ def _answer(state: State, load: Load, now_s: float) -> None:
         release(state, session, load)
 
 
-def _unread(rows: list[list[Page]]) -> int:
+def _unread(state: State, runs: Sequence[Sequence[int]]) -> int:
     """Blocks of which a page came from disk and was not loaded since."""
-    count = 0
-    for row in rows:
-        for page in row:
-            if page.unread:
-                count += 1
-                break
-    return count
-
-
-def _pin(state: State, load: Load, space: Space, page: Page) -> None:
-    state.host.pin(space, page)
-    load.pinned.add(page)
+    flags = [state.blocks.flags_of(run) for run in runs]
+    if not any(map(any, flags)):
+        return 0
+    return sum(any(flag & UNREAD for flag in row) for row in zip(*flags, strict=True))
 
 
 def _cut(state: State, load: Load, rows: int) -> None:
     """Keeps the first `rows` blocks and lets go of the others."""
-    gone = load.rows[rows:]
-    del load.rows[rows:]
-    _release_pages(state, load, gone)
+    if rows >= load.rows:
+        return
+    load.rows = rows
+    for number, run in enumerate(load.runs):
+        gone = run[rows:]
+        load.runs[number] = run[:rows]
+        if load.unready:
+            gone = [block for block in gone if not _stops_waiting(state, load, block)]
+        state.host.unpin(gone)
 
 
-def _release_pages(state: State, load: Load, rows: list[list[Page]]) -> None:
-    pinned, unpin = load.pinned, state.host.unpin
-    for row in rows:
-        for space, page in zip(load.spaces, row, strict=False):
-            if page in pinned:
-                pinned.remove(page)
-                unpin(space, page)
-            elif load.unready.pop(page, None) is not None:
-                _stop_waiting(state, load, page)
-
-
-def _stop_waiting(state: State, load: Load, page: Page) -> None:
-    waiters = state.waiting.get(page)
-    if waiters is None:
-        return  # the page is being settled right now, with all that waited for it
-    waiters.remove(load)
-    if not waiters:
-        del state.waiting[page]
+def _stops_waiting(state: State, load: Load, block: int) -> bool:
+    if load.unready.pop(block, None) is None:
+        return False
+    waiters = state.waiting.get(block)
+    if waiters is not None:  # else the block is being settled now, with all that waited for it
+        waiters.remove(load)
+        if not waiters:
+            del state.waiting[block]
+    return True

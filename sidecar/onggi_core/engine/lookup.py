@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from onggi_core.engine import promotion
 from onggi_core.engine.session import Session
-from onggi_core.engine.space import Space, TierName
+from onggi_core.engine.space import Space
 from onggi_core.engine.state import State
-from onggi_core.page import READABLE, Block
+from onggi_core.page import ARRIVING, READABLE, PageState
 from onggi_core.wire.replies import Looked, Mode
 
 
@@ -20,50 +20,43 @@ def look(state: State, session: Session, keys: Sequence[bytes]) -> Looked:
     use = state.use()
     ready, pending = len(keys), len(keys)
     for space in session.spaces:
-        ready, pending = _runs(space, keys[:pending], min(ready, pending), use)
+        ready, pending = _runs(state, space, keys[:pending], ready, use)
     return Looked(ready, pending)
 
 
-def prefetch(state: State, session: Session, keys: Sequence[bytes]) -> Looked:
+def prefetch(state: State, session: Session, keys: Sequence[bytes], now_s: float) -> Looked:
     """As `look`, and starts to bring in what lies on disk, as far as the prefetch budget goes."""
     looked = look(state, session, keys)
     session.announces = True
     state.counters.lookup_requests += 1
     state.counters.lookup_blocks += len(keys)
     state.counters.miss_blocks += len(keys) - looked.pending
-    for key in keys[looked.ready : looked.pending]:
+    if looked.pending > looked.ready:
+        states = state.blocks.host.states
         for space in session.spaces:
-            block = space.blocks.get(key)
-            if (
-                block is not None
-                and block.host is None
-                and promotion.begin(state, space, block, promotion.Urgency.PREFETCH) is None
-            ):
-                return looked
+            run = space.known(keys[looked.ready : looked.pending])
+            wanted = [block for block in run if states[block] == PageState.FREE]
+            promotion.begin(state, space, wanted, promotion.Urgency.PREFETCH, now_s)
     return looked
 
 
-def _runs(space: Space, keys: Sequence[bytes], limit: int, use: int) -> tuple[int, int]:
-    ranking = space.ranking(TierName.HOST)
-    blocks = space.blocks
-    ready = 0
-    for key in keys[:limit]:
-        block = blocks.get(key)
-        if block is None or block.host is None or block.host.state not in READABLE:
-            break
-        ready += 1
+def _runs(
+    state: State, space: Space, keys: Sequence[bytes], limit: int, use: int
+) -> tuple[int, int]:
+    blocks = space.known(keys)
+    readable = state.blocks.host.leading_readable(blocks)
+    ready = min(readable, limit)
     if ready:
-        ranking.touch(keys[ready - 1], use)
-    pending = ready
-    for key in keys[ready:]:
-        block = blocks.get(key)
-        if block is None or not _coming(block):
+        state.host.ranking.touch(blocks[ready - 1], use)
+    pending = readable
+    host, disk = state.blocks.host.states, state.blocks.disk.states
+    for block in blocks[readable:]:
+        here = host[block]
+        if not (
+            here in READABLE
+            or here in ARRIVING
+            or (here == PageState.FREE and disk[block] in READABLE)
+        ):
             break
         pending += 1
     return ready, pending
-
-
-def _coming(block: Block) -> bool:
-    if block.host is not None:
-        return block.host.readable or block.host.arriving
-    return block.disk is not None and block.disk.readable

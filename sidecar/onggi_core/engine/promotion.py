@@ -1,20 +1,22 @@
-"""Disk to host: a page read, verified, and only then part of the host tier."""
+"""Disk to host: pages read, verified, and only then part of the host tier."""
 
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 from typing import Final
 
 from onggi_core.engine import loads
 from onggi_core.engine.actions import ReadRun
 from onggi_core.engine.events import IoOutcome, ReadEnded
 from onggi_core.engine.space import Space
-from onggi_core.engine.state import State
-from onggi_core.page import Block, Page, PageEvent
+from onggi_core.engine.state import CHUNK_BYTES, Read, State
+from onggi_core.index.blocks import UNREAD
+from onggi_core.page import READABLE, PageEvent
 
 READS_MAX: Final = 1024
-"""Pages on their way from disk at once: about a second of an NVMe's reads at 1 MiB a page. Past it
-a load gets the run that is there."""
+"""Runs on their way from disk at once: about a second of an NVMe's reads at 1 MiB a run. Past it a
+load gets the blocks that are there."""
 PREFETCHES_MAX: Final = 256
 """The part of READS_MAX that hints may fill, so that a load that waits always finds room."""
 
@@ -24,59 +26,89 @@ class Urgency(enum.Enum):
     PREFETCH = enum.auto()
 
 
-def begin(state: State, space: Space, block: Block, urgency: Urgency) -> Page | None:
-    """Starts to bring a block in from disk; answers with the host page it will be in, or None if
-    it is not on disk, there is no room or too much is on its way already."""
-    source = block.disk
+def begin(state: State, space: Space, blocks: Sequence[int], urgency: Urgency, now_s: float) -> int:
+    """Starts to bring in blocks that the host tier lacks, in order; answers how many of the first
+    ones are on their way: fewer than asked where one is not on disk, there is no room or too much
+    is on its way already."""
+    on_disk = state.disk.pages.states
+    ready = 0
+    while ready < len(blocks) and on_disk[blocks[ready]] in READABLE:
+        ready += 1
     limit = READS_MAX if urgency is Urgency.LOAD else PREFETCHES_MAX
-    if source is None or not source.readable or len(state.reads) >= limit:
-        return None
-    state.disk.pin(space, source)
-    page = state.host.place(space, block, PageEvent.PROMOTION_BEGAN, state.use())
-    if page is None:
-        state.disk.unpin(space, source)
-        return None
-    job = state.serial()
-    state.reads[job] = (space, block)
+    use = state.use()
+    state.disk.pages.pin(blocks[:ready])
+    state.host.make_room(space, ready, use)
+    begun = 0
+    while begun < ready and len(state.reads) < limit:
+        length = _run_length(state, space, blocks[begun:ready])
+        given = state.host.take(space, blocks[begun : begun + length], _BEGAN, use)
+        if not given:
+            break
+        _read(state, space, tuple(blocks[begun : begun + given]), urgency, now_s)
+        begun += given
+    state.disk.unpin(blocks[begun:ready])
     if urgency is Urgency.PREFETCH:
-        state.counters.prefetched_blocks += 1
+        state.counters.prefetched_blocks += begun
+    return begun
+
+
+_BEGAN: Final = PageEvent.PROMOTION_BEGAN
+
+
+def _run_length(state: State, space: Space, blocks: Sequence[int]) -> int:
+    """How many of the first blocks lie one after the other in one file on disk, up to a chunk."""
+    place, stride = state.disk.pages.place, space.stride_bytes
+    expected, length = place(blocks[0]), 0
+    in_file = state.facts.segment_bytes - expected % state.facts.segment_bytes
+    for block in blocks[: max(1, min(CHUNK_BYTES, in_file) // stride)]:
+        if place(block) != expected:
+            break
+        expected += stride
+        length += 1
+    return length
+
+
+def _read(
+    state: State, space: Space, blocks: tuple[int, ...], urgency: Urgency, now_s: float
+) -> None:
+    job, index = state.serial(), state.blocks
+    state.reads[job] = Read(space, blocks, now_s)
     state.actions.append(
         ReadRun(
             job=job,
             space=space.spec,
-            place=source.place,
+            place=index.disk.place(blocks[0]),
             stride_bytes=space.stride_bytes,
-            offsets=(state.arena_offset(page),),
-            keys=(block.key,),
-            checksums=(block.checksum,),
+            offsets=index.host.offsets(blocks, state.facts.data_offset),
+            keys=tuple([index.keys[block] for block in blocks]),
+            checksums=tuple([index.checksum(block) for block in blocks]),
             prefetch=urgency is Urgency.PREFETCH,
         )
     )
-    return page
 
 
 def ended(state: State, event: ReadEnded, now_s: float) -> None:
-    """The read is over: the page joins the host tier, or is given back and the load cut short."""
-    space, block = state.reads.pop(event.job)
-    source, page = block.disk, block.host
-    assert source is not None
-    assert page is not None
-    state.disk.unpin(space, source)
-    (outcome,) = event.outcomes
-    if outcome is IoOutcome.DONE:
-        state.counters.read_bytes += space.spec.page_bytes
-        page.unread = True
-        state.host.seal(space, page, PageEvent.VERIFIED)
-        space.ranking(state.disk.name).touch(block.key, state.use())
-        loads.arrived(state, page, now_s)
+    """A read is over: its pages join the host tier, or are given back and loads cut short."""
+    read = state.reads.pop(event.job)
+    state.disk.unpin(read.blocks)
+    use = state.use()
+    for block, outcome in zip(read.blocks, event.outcomes, strict=True):
+        if outcome is IoOutcome.DONE:
+            state.counters.read_bytes += read.space.spec.page_bytes
+            state.blocks.flags[block] |= UNREAD
+            state.host.seal((block,), PageEvent.VERIFIED)
+            state.disk.ranking.touch(block, use)
+            loads.arrived(state, block, now_s)
+        else:
+            _failed(state, read.space, block, outcome, now_s)
+
+
+def _failed(state: State, space: Space, block: int, outcome: IoOutcome, now_s: float) -> None:
+    loads.failed(state, block, now_s)
+    state.host.drop(space, block, PageEvent.PROMOTION_FAILED)
+    if outcome is IoOutcome.ABANDONED:
         return
-    state.host.drop(space, page, PageEvent.PROMOTION_FAILED)
-    if outcome is IoOutcome.CORRUPT:
-        state.counters.fault("corrupt")
-        state.disk.drop(space, source, PageEvent.EVICTED)
-        state.forget_on_disk(space, block, source.place)
-    elif outcome is not IoOutcome.ABANDONED:
-        state.counters.fault("read_fault")
-        state.disk.drop(space, source, PageEvent.FAULTED)
-        state.forget_on_disk(space, block, source.place)
-    loads.failed(state, page, now_s)
+    corrupt = outcome is IoOutcome.CORRUPT
+    state.counters.fault("corrupt" if corrupt else "read_fault")
+    place = state.disk.drop(space, block, PageEvent.EVICTED if corrupt else PageEvent.FAULTED)
+    state.forget_on_disk(space, block, place)

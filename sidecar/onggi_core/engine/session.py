@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from onggi_core.engine.space import Space
-from onggi_core.page import Page
 
 TICKETS_MAX: Final = 4096
 """Stores and loads one client may have open: a page or a run each, more than any batch."""
@@ -14,18 +14,18 @@ TICKETS_MAX: Final = 4096
 class Store:
     """Pages reserved for one STORE_PREPARE, until it completes."""
 
-    __slots__ = ("deadline_s", "lapsed", "pages", "session", "space", "ticket")
+    __slots__ = ("blocks", "deadline_s", "quarantined", "session", "space", "ticket")
 
     def __init__(
-        self, ticket: int, session: int, space: Space, pages: list[Page], deadline_s: float
+        self, ticket: int, session: int, space: Space, blocks: Sequence[int], deadline_s: float
     ) -> None:
         self.ticket = ticket
         self.session = session
         self.space = space
-        self.pages = pages
+        self.blocks = blocks
         self.deadline_s = deadline_s
-        self.lapsed = False
-        """The lease ran out: the pages are in quarantine, and completing seals nothing."""
+        self.quarantined: list[int] | None = None
+        """Places of its pages once the lease ran out: they rest, and completing seals nothing."""
 
 
 class Load:
@@ -33,11 +33,12 @@ class Load:
 
     __slots__ = (
         "asked",
+        "counted",
         "deadline_s",
         "from_disk",
-        "pinned",
         "request_id",
         "rows",
+        "runs",
         "session",
         "spaces",
         "ticket",
@@ -50,11 +51,14 @@ class Load:
         self.request_id = request_id
         self.spaces = spaces
         self.asked = 0
-        self.rows: list[list[Page]] = []
-        """rows[b][s]: the page of block b in space s."""
-        self.unready: dict[Page, int] = {}
-        """Pages that have not arrived -> the block they belong to."""
-        self.pinned: set[Page] = set()
+        self.counted = False
+        """Whether this load is what its prompt is counted by."""
+        self.rows = 0
+        """Blocks it has or waits for."""
+        self.runs: list[Sequence[int]] = [()] * len(spaces)
+        """The same blocks in each space, `rows` of them: all pinned but those in `unready`."""
+        self.unready: dict[int, int] = {}
+        """Blocks that have not arrived -> their row."""
         self.from_disk = 0
         self.deadline_s = 0.0
 

@@ -48,11 +48,7 @@ def space_of(state: State, spec: SpaceSpec) -> Space:
         return space
     if len(state.spaces) >= SPACES_MAX and not _drop_idle_space(state, set()):
         raise BadRequest("spaces", len(state.spaces) + 1, f"{SPACES_MAX} are in use at most")
-    space = Space(state.serial(), spec)
-    state.spaces[spec.fingerprint] = space
-    state.host.add_space(space)
-    state.disk.add_space(space)
-    return space
+    return state.add_space(spec)
 
 
 def gone(state: State, session: Session, now_s: float) -> None:
@@ -86,9 +82,7 @@ def _drop_idle_space(state: State, wanted: set[bytes]) -> bool:
     """wanted: fingerprints of a session that is being bound."""
     used = {id(space) for session in state.sessions.values() for space in session.spaces}
     for fingerprint, space in state.spaces.items():
-        if not space.blocks and id(space) not in used and fingerprint not in wanted:
-            del state.spaces[fingerprint]
-            state.host.remove_space(space)
-            state.disk.remove_space(space)
+        if not space.ids and id(space) not in used and fingerprint not in wanted:
+            state.drop_space(space)
             return True
     return False

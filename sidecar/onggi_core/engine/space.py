@@ -1,12 +1,13 @@
-"""A keyspace: the blocks of one fingerprint, with their ranking in each tier."""
+"""A keyspace: the blocks of one fingerprint, and what all of its pages have in common."""
 
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 
 from onggi_core.geometry import stride
-from onggi_core.page import Block
-from onggi_core.policy.leaf_lru import LeafFirstLru
+from onggi_core.index.ids import as_run
+from onggi_core.segments import Segments
 from onggi_core.wire.requests import SpaceSpec
 
 
@@ -16,29 +17,27 @@ class TierName(enum.Enum):
 
 
 class Space:
-    """Keys of one space never meet those of another: a different fingerprint can only miss."""
+    """Keys of one space never meet those of another: a different fingerprint can only miss.
 
-    __slots__ = ("_disk", "_host", "blocks", "number", "spec", "stride_bytes")
+    number: its row in the index. group: the same for all spaces whose pages take the same room.
+    """
 
-    def __init__(self, number: int, spec: SpaceSpec) -> None:
+    __slots__ = ("group", "ids", "number", "segments", "spec", "stride_bytes")
+
+    def __init__(
+        self, number: int, spec: SpaceSpec, group: int, ids: dict[bytes, int], ends: Sequence[int]
+    ) -> None:
         self.number = number
         self.spec = spec
+        self.group = group
+        self.ids = ids
+        """Key -> block; the index's own."""
         self.stride_bytes = stride(spec.page_bytes)
-        self.blocks: dict[bytes, Block] = {}
-        self._host = LeafFirstLru()
-        self._disk = LeafFirstLru()
+        self.segments = Segments(spec.block_tokens, ends)
 
-    def ranking(self, tier: TierName) -> LeafFirstLru:
-        return self._host if tier is TierName.HOST else self._disk
-
-    def block(self, key: bytes, parent: bytes) -> Block:
-        """The block of this key, made if it is not known."""
-        found = self.blocks.get(key)
-        if found is None:
-            found = self.blocks[key] = Block(key, parent)
-        return found
-
-    def forget_if_nowhere(self, block: Block) -> None:
-        """Drops the record of a block that no tier holds."""
-        if block.host is None and block.disk is None:
-            self.blocks.pop(block.key, None)
+    def known(self, keys: Sequence[bytes]) -> Sequence[int]:
+        """The blocks of the leading keys that have one, known by name alone included."""
+        found: list[int | None] = list(map(self.ids.get, keys))
+        if None in found:
+            del found[found.index(None) :]
+        return as_run(found)  # type: ignore[arg-type]  # no None is left

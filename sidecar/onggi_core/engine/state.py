@@ -4,16 +4,24 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from onggi_core.engine.actions import Action, ForgetPage
 from onggi_core.engine.counters import Counters
+from onggi_core.engine.regions import Regions
 from onggi_core.engine.session import Load, Session, Store
-from onggi_core.engine.space import Space, TierName
-from onggi_core.engine.tier import Tier
-from onggi_core.page import Block, Page
+from onggi_core.engine.space import Space
+from onggi_core.engine.tier import Evicted, Tier
+from onggi_core.errors import BadRequest
+from onggi_core.geometry import ALIGN_BYTES
+from onggi_core.geometry import stride as stride_of
+from onggi_core.index.blocks import Blocks
+from onggi_core.index.pages import Pages
+from onggi_core.policy.chains import ChainRanking
+from onggi_core.policy.choosers import LeastRecent
+from onggi_core.segments import SEGMENT_TOKENS
 from onggi_core.wire.replies import Mode
-from onggi_core.wire.requests import LoadPrepare
+from onggi_core.wire.requests import LoadPrepare, SpaceSpec
 
 LEASE_S: Final = 30.0
 """How long a client may hold a page. A copy takes milliseconds; a request that waits for its turn
@@ -21,6 +29,10 @@ in the engine with its hit pinned takes seconds; past half a minute the client i
 
 SPACES_MAX: Final = 1024
 """Keyspaces known at once, empty ones aside: 16 engines of 64 ranks."""
+
+CHUNK_BYTES: Final = 1 << 20
+"""The largest transfer between the tiers, unless one page is larger: past it a disk gains nothing,
+and whoever waits for the first block of a run waits longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,64 +48,123 @@ class Facts:
     segment_bytes: int = 0
     segments: int = 0
     """Disk tier: how many segments its budget holds; 0 is no disk tier."""
+    segment_tokens: tuple[int, ...] = SEGMENT_TOKENS
+    """Where the segments of a prompt end: see onggi_core.segments."""
+
+
+class Write(NamedTuple):
+    space: Space
+    blocks: tuple[int, ...]
+
+
+class Read(NamedTuple):
+    space: Space
+    blocks: tuple[int, ...]
+    began_s: float
 
 
 class State:
     def __init__(self, facts: Facts, mode: Mode) -> None:
+        for name in ("extent_bytes", "segment_bytes"):
+            if getattr(facts, name) % ALIGN_BYTES:
+                raise BadRequest(name, getattr(facts, name), f"use multiples of {ALIGN_BYTES}")
         self.facts = facts
         self.mode = mode
         self.stopping = False
         self.counters = Counters()
-        self.host = Tier(TierName.HOST, facts.extent_bytes, self._left_host)
-        self.disk = Tier(TierName.DISK, max(facts.segment_bytes, 1), self._left_disk)
+        self.blocks = Blocks()
+        self.spaces: dict[bytes, Space] = {}
+        self.space_rows: list[Space | None] = []
+        """The same by number; None where one was dropped."""
+        self.groups: dict[int, int] = {}
+        """Page stride -> its number in the rankings."""
+        self.host = self._tier(self.blocks.host, facts.extent_bytes, self._left_host)
+        self.disk = self._tier(
+            self.blocks.disk, max(facts.segment_bytes, ALIGN_BYTES), self._left_disk
+        )
+        self.extents = Regions(facts.extents)
+        self.extents.coming.update(range(facts.extents))
+        """The shell touches them all when it starts."""
+        self.segments = Regions(facts.segments)
         for number in range(facts.segments):
             self.disk.slab.add_region(number)
-        self.spaces: dict[bytes, Space] = {}
+            self.segments.ready.add(number)
+        self.above_high = False
+        """Whether the host tier is on its way down from its high watermark."""
         self.sessions: dict[int, Session] = {}
-        self.waiting: dict[Page, list[Load]] = {}
-        """Loads that wait for a page to arrive."""
+        self.waiting: dict[int, list[Load]] = {}
+        """Loads that wait for a block to arrive."""
         self.waiting_loads: dict[Load, None] = {}
         self.parked: dict[Load, LoadPrepare] = {}
         """Of those, the ones that came before the first extent was touched, with what they ask."""
-        self.dirty: OrderedDict[Block, Space] = OrderedDict()
+        self.dirty: OrderedDict[int, None] = OrderedDict()
         """Sealed in the host tier, not yet on their way to disk, oldest first. No longer than the
         host tier has pages."""
-        self.writes: dict[int, tuple[Space, Block]] = {}
-        self.reads: dict[int, tuple[Space, Block]] = {}
-        self.resting_regions: dict[int, None] = {}
+        self.writes: dict[int, Write] = {}
+        self.writing_bytes = 0
+        self.reads: dict[int, Read] = {}
+        self.resting_segments: dict[int, None] = {}
         """Disk segments that found no space when they were to be made; tried again later."""
-        self.extents_ready = 0
         self.stores: OrderedDict[int, Store] = OrderedDict()
         self.loads: OrderedDict[int, Load] = OrderedDict()
         self.actions: list[Action] = []
         self._serial = 0
         self._use = 0
 
+    @property
+    def extents_ready(self) -> int:
+        return len(self.extents.ready)
+
+    @property
+    def has_disk(self) -> bool:
+        return self.segments.budget > 0
+
     def serial(self) -> int:
         """A number never given before: for tickets and jobs."""
         self._serial += 1
         return self._serial
 
-    def use(self) -> int:
-        """The next, highest, number of use: what the rankings go by."""
-        self._use += 1
-        return self._use
+    def use(self, count: int = 1) -> int:
+        """The next, highest, number of use: what the rankings go by. The first of `count`."""
+        first = self._use + 1
+        self._use += count
+        return first
 
-    def arena_offset(self, page: Page) -> int:
-        return self.facts.data_offset + page.place
+    def add_space(self, spec: SpaceSpec) -> Space:
+        rows, all_ids = self.space_rows, self.blocks.ids
+        number = rows.index(None) if None in rows else len(rows)
+        group = self.groups.setdefault(stride_of(spec.page_bytes), len(self.groups))
+        space = Space(number, spec, group, {}, self.facts.segment_tokens)
+        if number == len(rows):
+            rows.append(space)
+            all_ids.append(space.ids)
+        else:
+            rows[number], all_ids[number] = space, space.ids
+        self.spaces[spec.fingerprint] = space
+        return space
 
-    def _left_host(self, space: Space, block: Block, _place: int) -> None:
+    def drop_space(self, space: Space) -> None:
+        """An empty space that nobody uses."""
+        del self.spaces[space.spec.fingerprint]
+        self.space_rows[space.number] = None
+
+    def forget_on_disk(self, space: Space, block: int, place: int) -> None:
+        """The disk tier no longer holds a block: said in the journal before its place is reused."""
+        self.actions.append(ForgetPage(place, space.spec, self.blocks.keys[block]))
+        self.blocks.forget_if_nowhere(block)
+
+    def _tier(self, pages: Pages, region_bytes: int, evicted: Evicted) -> Tier:
+        ranking = ChainRanking(LeastRecent())
+        return Tier(self.blocks, pages, ranking, region_bytes, self.space_rows, evicted)
+
+    def _left_host(self, _space: Space, block: int, _place: int) -> None:
         self.counters.evicted_host_blocks += 1
-        if self.dirty.pop(block, None) is not None:
+        self.blocks.flags[block] = 0
+        if block in self.dirty:
+            del self.dirty[block]
             self.counters.unwritten_blocks += 1
-        space.forget_if_nowhere(block)
+        self.blocks.forget_if_nowhere(block)
 
-    def _left_disk(self, space: Space, block: Block, place: int) -> None:
+    def _left_disk(self, space: Space, block: int, place: int) -> None:
         self.counters.evicted_disk_blocks += 1
         self.forget_on_disk(space, block, place)
-
-    def forget_on_disk(self, space: Space, block: Block, place: int) -> None:
-        """The disk tier no longer holds a block: said in the journal before its place is reused."""
-        block.checksum = b""
-        self.actions.append(ForgetPage(place, space.spec, block.key))
-        space.forget_if_nowhere(block)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from onggi_core.engine import loads, writeback
 from onggi_core.engine.session import Session, Store
 from onggi_core.engine.space import Space
 from onggi_core.engine.state import LEASE_S, State
-from onggi_core.page import Page, PageEvent
+from onggi_core.index.ids import as_run
+from onggi_core.page import READABLE, PageEvent, PageState
 from onggi_core.wire.replies import Mode, Slot, StoreCompleted, StorePrepared
 from onggi_core.wire.requests import StoreOutcome, StorePrepare
 
@@ -21,92 +24,131 @@ def prepare(state: State, session: Session, asked: StorePrepare, now_s: float) -
     space = session.spaces[asked.space]
     if state.mode is not Mode.ACTIVE or state.stopping:
         return StorePrepared(0, (Slot.NO_ROOM,) * len(asked.keys))
-    use = state.use()
-    _make_room(state, space, asked, use)
-    slots: list[int] = []
-    pages: list[Page] = []
-    parent = asked.parent
-    for key in asked.keys:
-        slot = _slot(state, space, key, parent, use, pages)
-        if slot is Slot.NO_ROOM:
-            break
-        slots.append(slot)
-        parent = key
+    slots, blocks = _reserve(state, space, asked.keys, asked.parent)
     missing = len(asked.keys) - len(slots)
     state.counters.refused_blocks += missing
     slots += [Slot.NO_ROOM] * missing
-    if not pages:
+    if not blocks:
         return StorePrepared(0, tuple(slots))
-    store = Store(state.serial(), session.number, space, pages, now_s + LEASE_S)
+    store = Store(state.serial(), session.number, space, blocks, now_s + LEASE_S)
     state.stores[store.ticket] = store
     session.stores.add(store.ticket)
     return StorePrepared(store.ticket, tuple(slots))
 
 
-def _make_room(state: State, space: Space, asked: StorePrepare, use: int) -> None:
-    """Room for the whole chain at once. What the chain itself stands on is marked as used first,
-    so that it is not what makes room."""
-    ranking, missing = space.ranking(state.host.name), 0
-    ranking.touch(asked.parent, use)
-    for key in asked.keys:
-        block = space.blocks.get(key)
-        if block is None or block.host is None:
-            missing += 1
+def _reserve(
+    state: State, space: Space, keys: Sequence[bytes], parent: bytes
+) -> tuple[list[int], Sequence[int]]:
+    """Slots of the leading keys that need no page or got one, and the blocks that got one.
+
+    What the chain stands on is marked as used first, so that it is not what makes room.
+    """
+    use, known = state.use(), space.ids.get
+    found = list(map(known, keys))
+    states, touch = state.host.pages.states, state.host.ranking.touch
+    base = known(parent)
+    if base is not None and states[base]:
+        touch(base, use)
+    lead = 0
+    for block in found:
+        if block is None or not states[block]:
+            break
+        lead += 1
+    later = [block for block in found[lead:] if block is not None]
+    here = [block for block in later if states[block]]
+    for block in here:
+        touch(block, use)
+    if lead:
+        touch(found[lead - 1], use)  # type: ignore[arg-type]  # no None leads
+        parent = keys[lead - 1]
+    slots = [_held(states[block]) for block in found[:lead]]  # type: ignore[index]
+    rest = keys[lead:]
+    if not rest:
+        return slots, ()
+    state.host.make_room(space, len(rest) - len(here), use)
+    if not later and len({*rest, parent}) == len(rest) + 1:
+        blocks = _take(state, space, state.blocks.new_chain(space.number, rest, parent), use)
+        slots += state.host.pages.offsets(blocks, state.facts.data_offset)
+        return slots, blocks
+    return _reserve_each(state, space, rest, parent, slots, use)
+
+
+def _reserve_each(
+    state: State, space: Space, keys: Sequence[bytes], parent: bytes, slots: list[int], use: int
+) -> tuple[list[int], Sequence[int]]:
+    """As _reserve, for a chain of which some blocks are here, on disk, or named twice."""
+    pages, given = state.host.pages, []
+    index = state.blocks
+    for key in keys:
+        block = index.new(space.number, key, parent)
+        if pages.states[block]:
+            slots.append(_held(pages.states[block]))
+        elif state.host.take(space, (block,), PageEvent.RESERVED, use):
+            given.append(block)
+            slots.append(pages.place(block) + state.facts.data_offset)
         else:
-            ranking.touch(key, use)
-    state.host.make_room(space, missing, use)
+            index.forget_if_nowhere(block)
+            break
+        parent = key
+    return slots, as_run(given)
 
 
-def _slot(
-    state: State, space: Space, key: bytes, parent: bytes, use: int, pages: list[Page]
-) -> int:
-    block = space.block(key, parent)
-    if block.host is not None:
-        if not block.host.readable:
-            return Slot.BUSY
-        space.ranking(state.host.name).touch(key, use)
-        return Slot.EXISTS
-    page = state.host.place(space, block, PageEvent.RESERVED, use)
-    if page is None:
-        space.forget_if_nowhere(block)
-        return Slot.NO_ROOM
-    pages.append(page)
-    return state.arena_offset(page)
+def _take(state: State, space: Space, blocks: Sequence[int], use: int) -> Sequence[int]:
+    """Pages for as many of a new chain's blocks as there is room for, those of a segment in a row
+    if they can be; the others are forgotten."""
+    begun, depth = 0, state.blocks.depth[blocks[0]]
+    for piece in space.segments.pieces(depth, len(blocks)):
+        end = begun + piece
+        while begun < end:
+            given = state.host.take(space, blocks[begun:end], PageEvent.RESERVED, use)
+            if not given:
+                for block in reversed(blocks[begun:]):
+                    state.blocks.forget_if_nowhere(block)
+                return blocks[:begun]
+            begun += given
+    return blocks
+
+
+def _held(page: int) -> int:
+    return Slot.EXISTS if page in READABLE else Slot.BUSY
 
 
 def complete(
     state: State, session: Session, store: Store, outcome: StoreOutcome, now_s: float
 ) -> StoreCompleted:
     """The client is done with the pages: they become visible, or are free again."""
-    _close(state, session, store)
-    if store.lapsed:
-        for page in store.pages:
-            state.host.end_quarantine(page)
+    del state.stores[store.ticket]
+    session.stores.discard(store.ticket)
+    if store.quarantined is not None:
+        for place in store.quarantined:
+            state.host.end_quarantine(place)
         return StoreCompleted(0)
     if outcome is StoreOutcome.ABANDONED:
         _abandon(state, store, now_s)
         return StoreCompleted(0)
-    for page in store.pages:
-        state.host.seal(store.space, page, PageEvent.SEALED)
-        if state.facts.segments and page.block.disk is None:
-            state.dirty[page.block] = store.space
-        loads.arrived(state, page, now_s)
-    state.counters.stored_blocks += len(store.pages)
-    state.counters.stored_bytes += len(store.pages) * store.space.spec.page_bytes
+    blocks, disk = store.blocks, state.disk.pages.states
+    state.host.seal(blocks, PageEvent.SEALED)
+    if state.has_disk:
+        state.dirty.update({block: None for block in blocks if disk[block] == PageState.FREE})
+    if state.waiting:
+        for block in blocks:
+            loads.arrived(state, block, now_s)
+    state.counters.stored_blocks += len(blocks)
+    state.counters.stored_bytes += len(blocks) * store.space.spec.page_bytes
     writeback.pump(state)
-    return StoreCompleted(len(store.pages))
+    return StoreCompleted(len(blocks))
 
 
 def lapse(state: State, store: Store, now_s: float) -> None:
     """The lease ran out. The blocks are nobody's now; the pages wait until the client can no
     longer write to them: until it completes the ticket or its stream ends."""
-    store.lapsed = True
     state.counters.fault("lease_ended")
-    for page in store.pages:
-        block = page.block
-        state.host.quarantine(store.space, page)
-        store.space.forget_if_nowhere(block)
-        loads.failed(state, page, now_s)
+    store.quarantined = []
+    for block in reversed(store.blocks):
+        loads.failed(state, block, now_s)
+        store.quarantined.append(state.host.quarantine(store.space, block))
+        state.blocks.forget_if_nowhere(block)
+    store.blocks = ()
 
 
 def session_gone(state: State, session: Session, now_s: float) -> None:
@@ -115,13 +157,7 @@ def session_gone(state: State, session: Session, now_s: float) -> None:
 
 
 def _abandon(state: State, store: Store, now_s: float) -> None:
-    for page in store.pages:
-        block = page.block
-        state.host.drop(store.space, page, PageEvent.ABANDONED)
-        store.space.forget_if_nowhere(block)
-        loads.failed(state, page, now_s)
-
-
-def _close(state: State, session: Session, store: Store) -> None:
-    del state.stores[store.ticket]
-    session.stores.discard(store.ticket)
+    for block in reversed(store.blocks):
+        loads.failed(state, block, now_s)
+        state.host.drop(store.space, block, PageEvent.ABANDONED)
+        state.blocks.forget_if_nowhere(block)

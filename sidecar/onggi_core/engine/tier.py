@@ -2,165 +2,184 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Final
 
-from onggi_core.engine.space import Space, TierName
-from onggi_core.page import Block, Page, PageEvent, PageState
+from onggi_core.engine.space import Space
+from onggi_core.index.blocks import Blocks
+from onggi_core.index.pages import Pages
+from onggi_core.page import PageEvent, PageState, move
+from onggi_core.policy.chains import ChainRanking
+from onggi_core.region import BLOCKS_MAX, FREE, QUARANTINED, RETIRED
 from onggi_core.slab import Slab
 
-Evicted = Callable[[Space, Block, int], None]
+Evicted = Callable[[Space, int, int], None]
 """Called for each block that lost its page in this tier, after it did, with the page's place."""
+
+FRUITLESS_MAX: Final = 256
+"""Blocks given up, beyond those asked for, whose room is in a region that is being withdrawn."""
+REGIONS_WEIGHED: Final = 8
+"""Regions of other page sizes compared before one is emptied for this size."""
+EMPTIED_MAX: Final = 16384
+"""Pages of a region that may be emptied in one step: 64 MiB of the smallest, a few hundred of the
+usual."""
 
 
 class Tier:
-    """Places blocks on pages and keeps the ranking of each space in step with the table of moves.
+    """Places blocks on pages and keeps the ranking in step with the table of moves.
 
-    One rule holds everywhere: a page that is not SEALED is held in its space's ranking, so the
-    policy can only ever name a page that may go.
+    Every block with a page here is in the ranking. One whose page is not SEALED may not go: it is
+    held there when the ranking first names it, and released when it is sealed or unpinned. So
+    pinning a run costs the ranking nothing.
     """
 
-    def __init__(self, name: TierName, region_bytes: int, evicted: Evicted) -> None:
-        self.name = name
+    def __init__(
+        self,
+        blocks: Blocks,
+        pages: Pages,
+        ranking: ChainRanking,
+        region_bytes: int,
+        spaces: list[Space | None],
+        evicted: Evicted,
+    ) -> None:
+        self.pages = pages
+        self.ranking = ranking
         self.slab = Slab(region_bytes)
         self.used_bytes = 0
-        self.pages = 0
+        self.used_pages = 0
+        self._blocks = blocks
+        self._spaces = spaces
         self._evicted = evicted
-        self._owner: dict[int, tuple[Space, Page]] = {}
-        self._spaces: dict[int, list[Space]] = {}
+        self._held: set[int] = set()
 
-    def add_space(self, space: Space) -> None:
-        self._spaces.setdefault(space.stride_bytes, []).append(space)
+    # ---- pages
 
-    def remove_space(self, space: Space) -> None:
-        """An empty space that nobody uses is no longer ranked here."""
-        self._spaces[space.stride_bytes].remove(space)
+    def take(self, space: Space, blocks: Sequence[int], event: PageEvent, use: int) -> int:
+        """Pages in a row for the first of `blocks`, in the state `event` leads to, each following
+        the one before it; answers how many, 0 if there is no room. Evicts nothing."""
+        found = self.slab.take(space.stride_bytes, blocks)
+        if found is None:
+            return 0
+        place, count = found
+        given = blocks[:count]
+        self.pages.on_all(given, event)
+        self.pages.put(given, place, space.stride_bytes)
+        self.ranking.insert_all(given, self._blocks.parents_of(given), space.group, use)
+        self._count(space, count)
+        return count
 
-    def place(self, space: Space, block: Block, event: PageEvent, use: int) -> Page | None:
-        """A page for `block` in the state `event` leads to, evicting if need be; None: no room."""
-        ranking = space.ranking(self.name)
-        ranking.insert(block.key, block.parent, use)
-        ranking.hold(block.key)  # so that making room for it cannot evict it or its parents
-        place = self.slab.take(space.stride_bytes)
-        while place is None:
-            fruitless = self.slab.all_rest(space.stride_bytes)  # what went would make no room
-            if (fruitless or not self._evict_one(space.stride_bytes)) and (
-                not self._empty_region(space)
-            ):
-                ranking.remove(block.key)
-                return None
-            place = self.slab.take(space.stride_bytes)
-        return self._own(space, block, place, event)
+    def adopt(self, space: Space, blocks: Sequence[int], places: Sequence[int], use: int) -> None:
+        """Blocks of an earlier life whose places the slab already gave to them, oldest first.
+        use: the number of the first one's last use; each other's is one more."""
+        self.pages.adopt(blocks, places)
+        self.ranking.insert_all(blocks, self._blocks.parents_of(blocks), space.group, use, 1)
+        self._count(space, len(blocks))
 
-    def make_room(self, space: Space, pages: int, use: int) -> None:
-        """Evicts until `pages` pages fit, or nothing is left that was last used before `use`.
+    def seal(self, blocks: Sequence[int], event: PageEvent) -> None:
+        """RESERVED or PROMOTING became readable: from now on they may be evicted."""
+        self.pages.on_all(blocks, event)
+        self._release(blocks)
+
+    def unpin(self, blocks: Sequence[int]) -> None:
+        self.pages.unpin(blocks)
+        self._release(blocks)
+
+    def drop(self, space: Space, block: int, event: PageEvent) -> int:
+        """The page is free again (or RETIRED) and the block no longer here; answers its place."""
+        place = self._leave(space, block, event)
+        if event is PageEvent.FAULTED:
+            self.slab.disown(place, RETIRED)
+        else:
+            self.slab.give_back(place)
+        return place
+
+    def quarantine(self, space: Space, block: int) -> int:
+        """The block is gone, but its place is not reusable until `end_quarantine(place)`."""
+        place = self._leave(space, block, PageEvent.LEASE_ENDED)
+        self.slab.disown(place, QUARANTINED)
+        return place
+
+    def end_quarantine(self, place: int) -> None:
+        move(PageState.QUARANTINED, PageEvent.ABANDONED)
+        self.slab.give_back(place)
+
+    # ---- room
+
+    def make_room(self, space: Space, pages: int, before: int) -> None:
+        """Evicts until `pages` pages fit, or nothing is left that was last used before `before`.
 
         For a chain: pages freed one by one, leaves first, and taken at once would hand it its
         places in backward order. Freed together they are handed out lowest first, and a chain that
         replaces another lies in one run again.
         """
-        missing = pages - self.slab.room(space.stride_bytes)
-        while missing > 0 and self._evict_one(space.stride_bytes, before=use):
-            missing -= 1
+        stride = space.stride_bytes
+        tries = pages + FRUITLESS_MAX
+        while tries and self.slab.room(stride) < pages:
+            tries -= 1
+            fruitless = self.slab.all_rest(stride)  # what went would make no room
+            if (fruitless or not self.evict_one(space.group, before)) and (
+                not self._empty_region(stride)
+            ):
+                return
 
-    def adopt(self, space: Space, block: Block, place: int, use: int) -> Page:
-        """A block of an earlier life whose place the slab already took."""
-        space.ranking(self.name).insert(block.key, block.parent, use)
-        return self._own(space, block, place, PageEvent.ADOPTED)
-
-    def seal(self, space: Space, page: Page, event: PageEvent) -> None:
-        """RESERVED or PROMOTING became readable: from now on it may be evicted."""
-        page.on(event)
-        space.ranking(self.name).release(page.block.key)
-
-    def pin(self, space: Space, page: Page) -> None:
-        page.on(PageEvent.PINNED)
-        page.pins += 1
-        if page.pins == 1:
-            space.ranking(self.name).hold(page.block.key)
-
-    def unpin(self, space: Space, page: Page) -> None:
-        page.pins -= 1
-        if page.pins == 0:
-            page.on(PageEvent.LAST_UNPINNED)
-            space.ranking(self.name).release(page.block.key)
-
-    def drop(self, space: Space, page: Page, event: PageEvent) -> None:
-        """The page is free again (or RETIRED) and the block is no longer here."""
-        page.on(event)
-        self._disown(space, page)
-        if event is not PageEvent.FAULTED:
-            self.slab.give_back(page.place)
-
-    def quarantine(self, space: Space, page: Page) -> None:
-        """The block is gone, but its place is not reusable until `end_quarantine`."""
-        page.on(PageEvent.LEASE_ENDED)
-        self._disown(space, page)
-
-    def end_quarantine(self, page: Page) -> None:
-        page.on(PageEvent.ABANDONED)
-        self.slab.give_back(page.place)
-
-    def pages_in(self, region: int) -> list[tuple[Space, Page]]:
-        """Pages in use within a region."""
-        begin = region * self.slab.region_bytes
-        stride = self.slab.stride_of(region)
-        places = range(begin, begin + self.slab.region_bytes - stride + 1, stride)
-        return [self._owner[place] for place in places if place in self._owner]
-
-    def _own(self, space: Space, block: Block, place: int, event: PageEvent) -> Page:
-        page = Page(block, place)
-        page.on(event)
-        self._owner[place] = (space, page)
-        self.used_bytes += space.stride_bytes
-        self.pages += 1
-        block_page_set(block, self.name, page)
-        return page
-
-    def _disown(self, space: Space, page: Page) -> None:
-        space.ranking(self.name).remove(page.block.key)
-        del self._owner[page.place]
-        self.used_bytes -= space.stride_bytes
-        self.pages -= 1
-        block_page_set(page.block, self.name, None)
-
-    def _evict_one(self, stride: int, before: int | None = None) -> bool:
-        """Gives up the coldest leaf among the spaces of one page size. before: only one that was
-        last used earlier than that."""
-        coldest: tuple[int, bytes, Space] | None = None
-        for space in self._spaces.get(stride, ()):
-            found = space.ranking(self.name).coldest()
-            if found is not None and (coldest is None or found[0] < coldest[0]):
-                coldest = (*found, space)
-        if coldest is None or (before is not None and coldest[0] >= before):
+    def evict_one(self, group: int, before: int) -> bool:
+        """Gives up the coldest leaf of a group, if it was last used before `before`."""
+        block = self.coldest(group)
+        if block is None or self.ranking.last_use(block) >= before:
             return False
-        _, key, space = coldest
-        self._evict(space, space.blocks[key])
+        self.evict(block)
         return True
 
-    def _empty_region(self, space: Space) -> bool:
+    def coldest(self, group: int) -> int | None:
+        """The leaf to give up next among those that may go."""
+        while (block := self.ranking.coldest(group)) is not None:
+            if self.pages.states[block] == PageState.SEALED:
+                return block
+            self.ranking.hold(block)
+            self._held.add(block)
+        return None
+
+    def evict(self, block: int) -> None:
+        space = self._spaces[self._blocks.space[block]]
+        assert space is not None, "a space with blocks is never dropped"
+        self._evicted(space, block, self.drop(space, block, PageEvent.EVICTED))
+
+    def _empty_region(self, stride: int) -> bool:
         """Empties the region of another page size that was used longest ago, if one is idle."""
-        best: tuple[int, int] | None = None
-        for region in self.slab.regions_of_others(space.stride_bytes):
-            held = self.pages_in(region)
-            if held and all(page.state is PageState.SEALED for _, page in held):
-                last = max(s.ranking(self.name).last_use(p.block.key) for s, p in held)
+        best: tuple[int, list[int]] | None = None
+        states, last_use = self.pages.states, self.ranking.last_use
+        others = self.slab.regions_of_others(stride)
+        for number in sorted(others, key=self.slab.used_in)[:REGIONS_WEIGHED]:
+            held = [one for one in self.slab.owners_in(number) if one not in (FREE, RETIRED)]
+            if 0 < len(held) <= EMPTIED_MAX and all(
+                owner < BLOCKS_MAX and states[owner] == PageState.SEALED for owner in held
+            ):
+                last = max(map(last_use, held))
                 if best is None or last < best[0]:
-                    best = (last, region)
+                    best = (last, held)
         if best is None:
             return False
-        for owner, page in self.pages_in(best[1]):
-            self._evict(owner, page.block)
+        for block in best[1]:
+            self.evict(block)
         return True
 
-    def _evict(self, space: Space, block: Block) -> None:
-        page = block.disk if self.name is TierName.DISK else block.host
-        assert page is not None
-        self.drop(space, page, PageEvent.EVICTED)
-        self._evicted(space, block, page.place)
+    # ---- inside
 
+    def _leave(self, space: Space, block: int, event: PageEvent) -> int:
+        self.pages.on(block, event)
+        self.pages.states[block] = PageState.FREE  # the block's; the place has its own end
+        self.ranking.remove(block)
+        self._held.discard(block)
+        self._count(space, -1)
+        return self.pages.place(block)
 
-def block_page_set(block: Block, tier: TierName, page: Page | None) -> None:
-    if tier is TierName.HOST:
-        block.host = page
-    else:
-        block.disk = page
+    def _count(self, space: Space, pages: int) -> None:
+        self.used_bytes += pages * space.stride_bytes
+        self.used_pages += pages
+
+    def _release(self, blocks: Sequence[int]) -> None:
+        if self._held:
+            for block in self._held.intersection(blocks):
+                if self.pages.states[block] == PageState.SEALED:
+                    self._held.remove(block)
+                    self.ranking.release(block)

@@ -1,21 +1,24 @@
 """Host to disk, behind the client's back: a store never waits for it.
 
 Every sealed block goes down as soon as the writer has room, so that a restart finds it and its
-host page can be given up at once when it turns cold.
+host page can be given up at once when it turns cold. Blocks that follow each other in a prompt go
+together, to places in a row on disk, one segment of the prompt at a time.
 """
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Final
 
 from onggi_core.engine.actions import WriteRun
 from onggi_core.engine.events import IoOutcome, WriteEnded
 from onggi_core.engine.space import Space
-from onggi_core.engine.state import State
-from onggi_core.page import Block, Page, PageEvent
+from onggi_core.engine.state import CHUNK_BYTES, State, Write
+from onggi_core.index.ids import as_run
+from onggi_core.page import PageEvent
 
 WRITES_MAX: Final = 64
-"""Pages on their way to disk at once: enough for the device's queue; the rest wait unpinned in
+"""Runs on their way to disk at once: enough for the device's queue; the rest wait unpinned in
 `dirty`, so that a slow disk costs hits after a restart but never room in the host tier."""
 
 WRITES_SHARE: Final = 4
@@ -25,70 +28,91 @@ keeps them, and 64 large ones can be all there are."""
 
 def pump(state: State) -> None:
     """Starts as many writes as may be under way, oldest block first."""
-    pinned_bytes = sum(space.stride_bytes for space, _ in state.writes.values())
     most_bytes = state.extents_ready * state.facts.extent_bytes // WRITES_SHARE
     while state.dirty and len(state.writes) < WRITES_MAX:
-        if state.writes and pinned_bytes >= most_bytes:
+        left_bytes = most_bytes - state.writing_bytes
+        if state.writes and left_bytes <= 0:
             return
-        block, space = state.dirty.popitem(last=False)
-        source = block.host
-        assert source is not None
-        target = state.disk.place(space, block, PageEvent.RESERVED, state.use())
-        if target is None:
-            state.counters.unwritten_blocks += 1
-            continue
-        state.host.pin(space, source)
-        pinned_bytes += space.stride_bytes
-        job = state.serial()
-        state.writes[job] = (space, block)
-        state.actions.append(_write(state, job, space, block, source, target))
+        first = next(iter(state.dirty))
+        space = state.space_rows[state.blocks.space[first]]
+        assert space is not None, "a space with blocks is never dropped"
+        pages = min(CHUNK_BYTES, left_bytes) // space.stride_bytes
+        _write(state, space, _run(state, space, max(1, pages)))
 
 
-def ended(state: State, event: WriteEnded) -> None:
-    """The write is over: the block is on disk too, or its place is given back or retired."""
-    space, block = state.writes.pop(event.job)
-    source, target = block.host, block.disk
-    assert source is not None
-    assert target is not None
-    state.host.unpin(space, source)
-    (outcome,) = event.outcomes
-    if outcome is IoOutcome.DONE:
-        (block.checksum,) = event.checksums
-        state.disk.seal(space, target, PageEvent.SEALED)
-        state.counters.written_bytes += space.spec.page_bytes
-    elif outcome is IoOutcome.NO_SPACE:
-        state.counters.fault("no_space")
-        state.disk.drop(space, target, PageEvent.ABANDONED)
-        _rest_region(state, target.place)
-        state.dirty[block] = space
-    elif outcome is IoOutcome.ABANDONED:
+def _run(state: State, space: Space, most: int) -> list[int]:
+    """The oldest block that waits, and those that follow it in its segment and wait behind it."""
+    index = state.blocks
+    run = list(islice(state.dirty, most))
+    room = space.segments.end_after(index.depth[run[0]]) - index.depth[run[0]]
+    for at in range(1, len(run)):
+        if at >= room or index.parent[run[at]] != run[at - 1]:
+            return run[:at]
+    return run
+
+
+def _write(state: State, space: Space, wanted: list[int]) -> None:
+    use = state.use()
+    state.disk.make_room(space, len(wanted), use)
+    given = state.disk.take(space, as_run(wanted), PageEvent.RESERVED, use)
+    if not given:
+        del state.dirty[wanted[0]]
         state.counters.unwritten_blocks += 1
-        state.disk.drop(space, target, PageEvent.ABANDONED)
-    else:
-        state.counters.fault("write_fault")
-        state.disk.drop(space, target, PageEvent.FAULTED)
-    pump(state)
-
-
-def _write(
-    state: State, job: int, space: Space, block: Block, source: Page, target: Page
-) -> WriteRun:
-    return WriteRun(
-        job=job,
-        space=space.spec,
-        place=target.place,
-        stride_bytes=space.stride_bytes,
-        offsets=(state.arena_offset(source),),
-        keys=(block.key,),
-        parents=(block.parent,),
+        return
+    run = tuple(wanted[:given])
+    for block in run:
+        del state.dirty[block]
+    job, index = state.serial(), state.blocks
+    index.host.pin(as_run(list(run)))
+    state.writes[job] = Write(space, run)
+    state.writing_bytes += given * space.stride_bytes
+    state.actions.append(
+        WriteRun(
+            job=job,
+            space=space.spec,
+            place=index.disk.place(run[0]),
+            stride_bytes=space.stride_bytes,
+            offsets=index.host.offsets(run, state.facts.data_offset),
+            keys=tuple([index.keys[block] for block in run]),
+            parents=tuple([index.parent_key(block) for block in run]),
+        )
     )
 
 
-def _rest_region(state: State, place: int) -> None:
+def ended(state: State, event: WriteEnded) -> None:
+    """A write is over: its blocks are on disk too, or their places are given back or retired."""
+    space, run = state.writes.pop(event.job)
+    state.writing_bytes -= len(run) * space.stride_bytes
+    state.host.unpin(as_run(list(run)))
+    for block, outcome, checksum in zip(run, event.outcomes, event.checksums, strict=True):
+        if outcome is IoOutcome.DONE:
+            state.blocks.set_checksum(block, checksum)
+            state.disk.seal((block,), PageEvent.SEALED)
+            state.counters.written_bytes += space.spec.page_bytes
+        else:
+            _failed(state, space, block, outcome)
+    pump(state)
+
+
+def _failed(state: State, space: Space, block: int, outcome: IoOutcome) -> None:
+    if outcome is IoOutcome.NO_SPACE:
+        state.counters.fault("no_space")
+        place = state.disk.drop(space, block, PageEvent.ABANDONED)
+        _rest_segment(state, place)
+        state.dirty[block] = None
+    elif outcome is IoOutcome.ABANDONED:
+        state.counters.unwritten_blocks += 1
+        state.disk.drop(space, block, PageEvent.ABANDONED)
+    else:
+        state.counters.fault("write_fault")
+        state.disk.drop(space, block, PageEvent.FAULTED)
+
+
+def _rest_segment(state: State, place: int) -> None:
     """A segment could not be made: somebody else filled the filesystem. It and all that are not
     made yet are left alone for a while, and the tier goes on with the segments it has. So a block
     is tried twice at most, and a full filesystem is never a loop."""
     slab = state.disk.slab
-    for region in (place // slab.region_bytes, *slab.spare):
-        slab.withdraw(region)
-        state.resting_regions[region] = None
+    for number in (place // slab.region_bytes, *slab.spare):
+        slab.withdraw(number)
+        state.resting_segments[number] = None

@@ -1,0 +1,61 @@
+"""One region of a tier given to one page size, and who owns each of its pages.
+
+Four bytes a page: the owner's number, or a negative one for a page without a block. It is the map
+of free pages too, searched by one `find`.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from typing import Final
+
+FREE: Final = -1
+FREE_PAGE: Final = b"\xff\xff\xff\xff"
+BLOCKS_MAX: Final = 0x7F000000
+"""Owners from 0 to below this are blocks. No owner's last byte is all ones, so that what `find`
+finds begins with a page."""
+QUARANTINED: Final = BLOCKS_MAX
+"""Nobody's block, but a client may still write to it."""
+RETIRED: Final = BLOCKS_MAX + 1
+"""The device failed here: never given again."""
+
+
+class Region:
+    """Pages of one size. owners: int32 a page, FREE where it has none."""
+
+    __slots__ = ("begin", "free", "owners", "queued", "retired", "stride")
+
+    def __init__(self, begin: int, stride: int, pages: int) -> None:
+        self.begin = begin
+        self.stride = stride
+        self.owners = bytearray(FREE_PAGE) * pages
+        self.free = pages
+        self.retired = 0
+        self.queued = False
+        """Whether it is among those that have a free page."""
+
+    @property
+    def pages(self) -> int:
+        return len(self.owners) >> 2
+
+    @property
+    def used(self) -> int:
+        return self.pages - self.free - self.retired
+
+    def find(self, count: int) -> int:
+        """The first of `count` free pages in a row, or -1."""
+        at = self.owners.find(FREE_PAGE * count)
+        return at if at < 0 else at >> 2
+
+    def give(self, index: int, owners: Sequence[int]) -> None:
+        end = (index + len(owners)) << 2
+        self.owners[index << 2 : end] = array("i", owners).tobytes()
+        self.free -= len(owners)
+
+    def owner(self, index: int) -> int:
+        raw = self.owners[index << 2 : (index + 1) << 2]
+        return array("i", raw)[0]
+
+    def set_owner(self, index: int, owner: int) -> None:
+        self.owners[index << 2 : (index + 1) << 2] = array("i", [owner]).tobytes()
