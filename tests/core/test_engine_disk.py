@@ -80,7 +80,7 @@ def test_a_damaged_block_on_disk_is_a_miss_and_the_run_before_it_a_hit() -> None
 def test_a_load_whose_wait_ends_gets_the_run_that_is_there() -> None:
     shell, client = on_disk_alone(apart=True)
     shell.load(client, KEYS, wait_ms=100)
-    assert [len(job.keys) for job in shell.jobs.values()] == [1, 3]
+    assert [len(job.keys) for job in shell.jobs.values()] == [1, 2, 1]  # a file holds four
     shell.end_job(next(iter(shell.jobs)))
     shell.now_s += 1
     shell.step(Tick())
