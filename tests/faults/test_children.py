@@ -1,0 +1,110 @@
+"""Children of a client's process, against a real agent: the parent's session outlives them.
+
+A process that only attached removed the segment when it exited: python/cpython#82300,
+python/cpython#104291. A forked child's tear-down ended the parent's session:
+lupinemachines/lupine#544.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+
+import pytest
+from agent_process import PAGE_BYTES, REPOSITORY, AgentProcess, StartAgent, chain, ready, until
+
+from onggi import Client, LoadOutcome, SpaceSpec
+
+SPACE = SpaceSpec(b"f" * 16, PAGE_BYTES, 16)
+BLOCKS = chain(8)
+KEYS, PAGES = list(BLOCKS), list(BLOCKS.values())
+ROUNDS = 100
+SPAWNED = 4
+SPAWN = f"""
+import sys
+from onggi import Client, SpaceSpec
+client = Client(sys.argv[1], spaces=[SpaceSpec(b"f" * 16, {PAGE_BYTES}, 16)], deadline_s=5)
+keys = [bytes([200 + n]) * 16 for n in range(3)]
+pages = [bytes([n]) * {PAGE_BYTES} for n in range(3)]
+stored = client.store(keys, pages)
+assert stored.stored + stored.existing == 3, stored
+"""
+
+
+@pytest.fixture
+def agent(start: StartAgent) -> AgentProcess:
+    agent = start()
+    ready(agent).close()
+    return agent
+
+
+@pytest.fixture
+def parent(agent: AgentProcess) -> Iterator[Client]:
+    """Holds a lease while its children live."""
+    client = Client(str(agent.socket_path), spaces=[SPACE], deadline_s=5.0)
+    assert client.store(KEYS, PAGES).stored == len(KEYS)
+    load = client.load_prepare(KEYS).wait(5.0)
+    number = client.session_number
+    yield client
+    buffers = [bytearray(PAGE_BYTES) for _ in KEYS]
+    assert client.copy_out(load.pages(), buffers)
+    assert [bytes(buffer) for buffer in buffers] == PAGES
+    client.finish_load(load, LoadOutcome.LOADED)
+    until("the children's sessions to go", lambda: client.stats()["sessions"] == 1)
+    assert client.session_number == number
+    assert (agent.folder / "arena").exists()
+    assert agent.socket_path.exists()
+    client.close()
+    assert agent.end() == 0
+
+
+def in_child(work: Callable[[], object]) -> int:
+    pid = os.fork()
+    if pid == 0:
+        code = 2
+        try:
+            code = 0 if work() else 1
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def loads(client: Client) -> bool:
+    buffers = [bytearray(PAGE_BYTES) for _ in KEYS]
+    got = client.load(KEYS, buffers)
+    return got == len(KEYS) and [bytes(buffer) for buffer in buffers] == PAGES
+
+
+def test_a_hundred_forked_children_end(parent: Client) -> None:
+    for _ in range(ROUNDS):
+        assert in_child(lambda: True) == 0
+    assert loads(parent)
+
+
+def test_a_hundred_forked_children_load_in_sessions_of_their_own(parent: Client) -> None:
+    """Each while a request of the parent's is under way: no reply goes to the wrong one."""
+    for _ in range(ROUNDS):
+        asked = parent.prefetch_begin(KEYS)
+        assert in_child(lambda: loads(parent)) == 0
+        assert parent.prefetch_end(asked).ready == len(KEYS)
+    assert loads(parent)
+
+
+def _spawn(agent: AgentProcess, rounds: int) -> None:
+    for _ in range(rounds):
+        run = [sys.executable, "-c", SPAWN, str(agent.socket_path)]
+        paths = {**os.environ, "PYTHONPATH": str(REPOSITORY / "sidecar")}
+        subprocess.run(run, check=True, timeout=60, env=paths, close_fds=False)
+
+
+def test_spawned_processes_store_and_end(agent: AgentProcess, parent: Client) -> None:
+    """With whatever descriptors they inherit."""
+    _spawn(agent, SPAWNED)
+    assert loads(parent)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+def test_a_hundred_spawned_processes_store_and_end(agent: AgentProcess, parent: Client) -> None:
+    _spawn(agent, ROUNDS)
+    assert loads(parent)
