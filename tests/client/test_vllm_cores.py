@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import onggi
-from onggi.connectors.vllm.cores import allowed, let_go, spare
+from onggi.connectors.vllm.cores import allowed, give_way, let_go, spare
 
 CHILD = """
 import os, threading
@@ -57,6 +57,21 @@ def test_no_core_is_taken_that_this_process_was_not_given() -> None:
     thread.start()
     thread.join()
     assert masks == [os.sched_getaffinity(0)]
+
+
+def test_giving_way_is_for_one_thread() -> None:
+    found = []
+
+    def run() -> None:
+        give_way(7)
+        found.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
+
+    before = os.getpriority(os.PRIO_PROCESS, 0)
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    assert found == [7]
+    assert os.getpriority(os.PRIO_PROCESS, 0) == before
 
 
 @pytest.mark.parametrize(("cores", "threads", "left"), [(2, 1, True), (2, 2, False), (0, 1, False)])

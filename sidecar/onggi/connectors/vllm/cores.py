@@ -1,14 +1,15 @@
 """Which cores this process may use, and whether the engine leaves one of them alone.
 
 vLLM on CPU ties its compute threads to cores, and a thread made by one of those is tied to the same
-core: the mover would then run only when the engine does not. vLLM keeps a core free for a connector
-on purpose; the mover has to be let go to get there.
+core: the mover's would then run only when the engine does not. vLLM keeps a core free for a
+connector on purpose; they have to be let go to get there.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import threading
 
 
 def allowed() -> frozenset[int]:
@@ -33,3 +34,9 @@ def let_go(cores: frozenset[int]) -> None:
     if cores:
         with contextlib.suppress(OSError, AttributeError):
             os.sched_setaffinity(0, cores)
+
+
+def give_way(nice: int) -> None:
+    """The calling thread, and no other of this process, runs when others do not want to."""
+    with contextlib.suppress(OSError, AttributeError):
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), nice)

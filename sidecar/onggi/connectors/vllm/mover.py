@@ -1,7 +1,10 @@
-"""The worker's one thread: saves, and loads that nobody waits for in this step.
+"""The worker's two threads: one for loads, one for saves.
 
 A save that ran in the step would add its copy to every prompt's time to first token. Here it runs
-beside the next steps, and whoever is about to reuse a block it reads fences it first.
+beside the next steps, and whoever is about to reuse a block it reads fences it first. Its thread
+gives way to the engine's, since nobody waits for a save: where all cores compute, one that took its
+turn like any other made each request 5 ms later, this one 2 (`python -m bench.miss`). A load is
+waited for, so it has a thread of its own that gives way to nobody.
 """
 
 from __future__ import annotations
@@ -12,11 +15,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from onggi.arena import Arena
 from onggi.client import Client
 from onggi.clock import Clock, monotonic
-from onggi.connectors.vllm.copier import Copier, Load, Pair
-from onggi.connectors.vllm.cores import let_go
+from onggi.connectors.vllm.copier import Copier, Load
+from onggi.connectors.vllm.cores import give_way, let_go
 from onggi.connectors.vllm.guard import Faults
 from onggi.connectors.vllm.metadata import LoadJob, SaveJob
 from onggi.connectors.vllm.tally import Tally
@@ -26,9 +28,9 @@ SAVE_BATCH_BYTES: Final = 32 * 1024 * 1024
 """Reserved, copied and sealed at once: some 5 ms of copying, which is what a fence may wait for and
 how soon the first blocks of a long prompt can be found."""
 
-SAVE_SHARE_BYTES: Final = 4 * 1024 * 1024
-"""Copied before this thread looks whether a step's load could do with its help: half a
-millisecond."""
+SAVES_NICE: Final = 15
+"""Of the thread that saves: a twenty-eighth of a core that the engine's threads want too, and all
+of one that they leave."""
 
 QUEUED_BLOCKS_MAX: Final = 65_536
 """Blocks waiting to be saved. Each costs a key and two numbers, 200 bytes: 13 MiB. Past it saves
@@ -67,7 +69,7 @@ def copy_load(
 
 
 class Mover:
-    """Jobs in, results out. The thread starts with start() or the first job and ends with
+    """Jobs in, results out. The threads start with start() or the first job and end with
     stop()."""
 
     def __init__(
@@ -89,7 +91,6 @@ class Mover:
         self._tally = tally
         self._now_s = clock
         self._batch = max(1, SAVE_BATCH_BYTES // page_bytes)
-        self._share = max(1, SAVE_SHARE_BYTES // page_bytes)
         self._turn = threading.Condition()
         self._helps: deque[Sequence[Load]] = deque()
         self._loads: deque[tuple[LoadJob, Any]] = deque()
@@ -99,7 +100,7 @@ class Mover:
         self._cancelled: set[int] = set()
         self._moved = Moved()
         self._stopping = False
-        self._thread: threading.Thread | None = None
+        self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
         """Begin with what there is to do before the first job: the arena's page table."""
@@ -107,8 +108,8 @@ class Mover:
             self._wake()
 
     def help(self, loads: Sequence[Load]) -> None:
-        """Bring what these still lack, before anything else. Nobody waits for this thread: the
-        engine's copies what it needs and finds undone."""
+        """Bring what these still lack, before anything else. Nobody counts on it: the engine's
+        thread copies what it needs and finds undone."""
         with self._turn:
             self._helps.append(loads)
             self._wake()
@@ -151,45 +152,42 @@ class Mover:
         with self._turn:
             self._stopping = True
             self._turn.notify_all()
-        if self._thread is not None:
-            self._thread.join(timeout_s)
-
-    # ---- on the thread
+        for thread in self._threads:
+            thread.join(timeout_s)
 
     def _wake(self) -> None:
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="onggi-mover", daemon=True)
-            self._thread.start()
+        if not self._threads:
+            for name, run in (("onggi-loads", self._run_loads), ("onggi-saves", self._run_saves)):
+                thread = threading.Thread(target=run, name=name, daemon=True)
+                thread.start()
+                self._threads.append(thread)
         self._turn.notify_all()
 
-    def _run(self) -> None:
+    # ---- on the thread for loads
+
+    def _run_loads(self) -> None:
         let_go(self._cores)
         wait_s = 0.0
         while True:
             with self._turn:
-                self._turn.wait_for(self._has_job, wait_s)
+                self._turn.wait_for(lambda: self._stopping or self._helps or self._loads, wait_s)
                 if self._stopping:
                     return
-                load = self._loads.popleft() if self._loads else None
-                save = self._saves.popleft() if self._saves and load is None else None
-            self._help()
-            if load is not None:
+                helps = self._helps.popleft() if self._helps else ()
+                load = self._loads.popleft() if self._loads and not helps else None
+            if helps:
+                self._help(helps)
+            elif load is not None:
                 self._run_load(*load)
-            elif save is not None:
-                self._run_save(*save)
             else:
                 wait_s = self._idle()
 
-    def _has_job(self) -> bool:
-        return bool(self._stopping or self._helps or self._loads or self._saves)
-
-    def _help(self) -> None:
-        while self._helps:
-            for load in self._helps.popleft():
-                try:
-                    load.help()
-                except Exception as error:  # noqa: BLE001 - the load's own end() says that it failed
-                    self._faults.note("load", error)
+    def _help(self, loads: Sequence[Load]) -> None:
+        for load in loads:
+            try:
+                load.help()
+            except Exception as error:  # noqa: BLE001 - the load's own end() says that it failed
+                self._faults.note("load", error)
 
     def _idle(self) -> float:
         """Something useful while there is no job; how long to wait for one then."""
@@ -210,6 +208,19 @@ class Mover:
         with self._turn:
             self._moved.loads.append((job, blocks, took_s))
             self._turn.notify_all()
+
+    # ---- on the thread for saves
+
+    def _run_saves(self) -> None:
+        let_go(self._cores)
+        give_way(SAVES_NICE)
+        while True:
+            with self._turn:
+                self._turn.wait_for(lambda: self._stopping or self._saves)
+                if self._stopping:
+                    return
+                save = self._saves.popleft()
+            self._run_save(*save)
 
     def _run_save(self, job: SaveJob, after: Any) -> None:
         began_s = self._now_s()
@@ -245,8 +256,8 @@ class Mover:
                 arena = self._client.arena(pages)
                 blocks = [job.block_ids[begin + n] for n in granted]
                 if arena is not None and self._now_s() < pages.expires_s:
-                    pairs = list(zip(blocks, pages.offsets, strict=True))
-                    whole = self._copy_in(arena, pairs, after)
+                    pairs = zip(blocks, pages.offsets, strict=True)
+                    whole = self._copier.copy_in(arena, pairs, after)
                     with self._turn:  # a fence from here on comes after the last byte was read
                         if whole and job.number not in self._cancelled:
                             outcome = StoreOutcome.SEALED
@@ -255,11 +266,3 @@ class Mover:
             self._tally.add("saved_blocks", sealed)
             self._tally.add("saved_bytes", sealed * ticket.page_bytes)
         return refused == 0
-
-    def _copy_in(self, arena: Arena, pairs: Sequence[Pair], after: Any) -> bool:
-        """A batch, in shares between which a step's load gets this thread's help."""
-        for first in range(0, len(pairs), self._share):
-            self._help()
-            if not self._copier.copy_in(arena, pairs[first : first + self._share], after):
-                return False
-        return True
