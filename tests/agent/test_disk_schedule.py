@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onggi_sidecar.disk.schedule import (
+    LOAD_THREADS_MIN,
     PREFETCHES_AT_ONCE,
     QUEUE_MAX,
     THREADS,
@@ -44,9 +45,9 @@ def test_loads_go_first_in_the_order_they_came() -> None:
     assert taken(schedule, threads=2) == [3, 4]
 
 
-def test_a_thread_is_kept_free_for_the_next_load() -> None:
+def test_threads_are_kept_free_for_the_next_loads() -> None:
     schedule = filled(*(job(n, WRITE) for n in range(10)))
-    assert len(taken(schedule)) == THREADS - 1
+    assert len(taken(schedule)) == THREADS - LOAD_THREADS_MIN
     schedule.add(job(100, LOAD), 0.0)
     assert taken(schedule) == [100]
 

@@ -11,8 +11,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-THREADS: Final = 4
-"""Calls at once. The device and the cores are busy with these; more only wait for each other."""
+THREADS: Final = 6
+"""Calls at once. Four keep a local NVMe busy with transfers of a megabyte; of a thread's time a
+tenth goes to checksums and records, so that takes five, and one may hang."""
+LOAD_THREADS_MIN: Final = 2
+"""Threads that nothing but loads may take: the next load begins at once, whatever runs."""
 
 
 class Queue(enum.IntEnum):
@@ -33,7 +36,7 @@ WRITES_BESIDE_LOADS: Final = 1
 """A read behind a queue of writes waits for all of them in the device."""
 WRITE_PATIENCE_S: Final = 0.1
 """A write that waited so long gets a thread though loads wait: one of THREADS is the share of
-writes, so a disk at its limit gives a quarter of its calls to them and the rest to loads."""
+writes, so a disk at its limit gives a sixth of its calls to them and the rest to loads."""
 
 
 @dataclass(slots=True, eq=False)
@@ -55,7 +58,7 @@ class Schedule:
     """The queues, and what runs. Every job added is either taken or expires or is cleared."""
 
     def __init__(self, threads: int) -> None:
-        self._background_max = max(1, threads - 1)
+        self._background_max = max(1, threads - LOAD_THREADS_MIN)
         self._waiting: dict[Queue, deque[Job]] = {queue: deque() for queue in Queue}
         self._running = dict.fromkeys(Queue, 0)
 

@@ -74,6 +74,8 @@ class PageTable:
         self._used_lately: set[int] = set()
         self._forgotten: dict[int, None] = {}
         """Places whose records are to be freed: no more than there are places."""
+        self._last = 0, bytearray()
+        """The block of records written last: where it lies, and its bytes."""
         self._lock = threading.Lock()
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o660)
         self._write_header(0.0)
@@ -97,6 +99,7 @@ class PageTable:
         with self._lock:
             if self._strides.get(segment) == stride_bytes:
                 return
+            self._last = 0, bytearray()
             self._write_entry(segment, 0)
             slots = self._layout.slots(stride_bytes)
             offset, left = self._layout.blocks_offset(segment), blocks_for(slots)
@@ -205,16 +208,26 @@ class PageTable:
         first = min(records) // BLOCK_RECORDS
         count = max(records) // BLOCK_RECORDS - first + 1
         offset = self._layout.blocks_offset(segment) + first * BLOCK_BYTES
+        blocks = self._read_blocks(offset, count)
+        for slot, record in records.items():
+            patch_record(blocks, slot - first * BLOCK_RECORDS, record)
+        for block in range(count):
+            close_block(blocks, block)
+        self._last = 0, bytearray()
+        _write_whole(self._fd, blocks, offset)
+        self._last = offset + (count - 1) * BLOCK_BYTES, blocks[-BLOCK_BYTES:]
+
+    def _read_blocks(self, offset: int, count: int) -> bytearray:
+        """Whole blocks, freed of what is damaged; the one written last is not read again, since
+        the next run most often goes on there."""
+        if count == 1 and self._last[0] == offset:
+            return self._last[1]
         blocks = bytearray(os.pread(self._fd, count * BLOCK_BYTES, offset))
         if len(blocks) < count * BLOCK_BYTES:
             raise OSError(errno.EIO, "the page table is cut short")
         for block in range(count):
             self.damaged_records += heal_block(blocks, block)
-        for slot, record in records.items():
-            patch_record(blocks, slot - first * BLOCK_RECORDS, record)
-        for block in range(count):
-            close_block(blocks, block)
-        _write_whole(self._fd, blocks, offset)
+        return blocks
 
     def _number(self, spec: SpaceSpec) -> int:
         number = self._numbers.get(spec)

@@ -8,7 +8,7 @@ from typing import Final, Protocol
 
 from onggi_core.engine.actions import ForgetPage, ReadRun, WriteRun
 from onggi_core.engine.events import IoOutcome, ReadEnded, WriteEnded
-from onggi_sidecar.disk.checksum import page_checksum
+from onggi_sidecar.disk.checksum import page_checksums
 from onggi_sidecar.disk.outcome import classify
 from onggi_sidecar.disk.schedule import Job, Queue
 from onggi_sidecar.disk.segment import SEGMENT_HEADER_BYTES
@@ -162,10 +162,8 @@ class DiskTier:
         except OSError as fault:
             return [classify(fault)] * pages, [b""] * pages
         views = [self._memory.view(offset, action.stride_bytes) for offset in action.offsets]
-        checksums = [
-            page_checksum(space, key, view[: space.page_bytes])
-            for key, view in zip(action.keys, views, strict=True)
-        ]
+        bodies = [view[: space.page_bytes] for view in views]
+        checksums = page_checksums(space, action.keys, bodies)
         stretch = Stretch(device, SEGMENT_HEADER_BYTES + within, views, space.page_bytes)
         outcomes = write_stretch(stretch, late)
         checksums = [
@@ -195,11 +193,11 @@ class DiskTier:
         views = [self._memory.view(offset, action.stride_bytes) for offset in action.offsets]
         stretch = Stretch(device, SEGMENT_HEADER_BYTES + within, views, space.page_bytes)
         outcomes = read_stretch(stretch, late)
-        for index, (key, checksum) in enumerate(zip(action.keys, action.checksums, strict=True)):
-            if outcomes[index] is IoOutcome.DONE:
-                found = page_checksum(space, key, views[index][: space.page_bytes])
-                if found != checksum:
-                    outcomes[index] = IoOutcome.CORRUPT
+        bodies = [view[: space.page_bytes] for view in views]
+        found = page_checksums(space, action.keys, bodies)
+        for index, checksum in enumerate(action.checksums):
+            if outcomes[index] is IoOutcome.DONE and found[index] != checksum:
+                outcomes[index] = IoOutcome.CORRUPT
         self.table.touch(action.place, action.stride_bytes, len(views), self._wall_clock())
         return outcomes
 

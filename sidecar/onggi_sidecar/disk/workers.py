@@ -94,9 +94,14 @@ class Workers:
             thread.join(max(0.0, deadline_s - self._clock()))
         return sum(thread.is_alive() for thread in self._threads)
 
-    def _next(self, number: int) -> Job | None:
-        """The next job for a thread, waiting for one; None at the end."""
+    def _next(self, number: int, ended: Job | None) -> Job | None:
+        """After one job the next for a thread, waiting for it; None at the end."""
         with self._wake:
+            if ended is not None:
+                del self._begun[number]
+                self._schedule.ended(ended)
+                if not self.waiting:
+                    self._wake.notify_all()  # drain() waits among the threads
             while not self._stopping:
                 now_s = self._clock()
                 job = self._schedule.take(now_s)
@@ -108,22 +113,15 @@ class Workers:
                 self._wake.wait()
         return None
 
-    def _ended(self, number: int, job: Job) -> None:
-        with self._wake:
-            del self._begun[number]
-            self._schedule.ended(job)
-            if not self.waiting:
-                self._wake.notify_all()  # drain() waits among the threads
-
     def _run(self, number: int) -> None:
-        while (job := self._next(number)) is not None:
+        job: Job | None = None
+        while (job := self._next(number, job)) is not None:
             if self._begun[number] > job.deadline_s:
                 self.counts.late += 1
                 job.abandon()
             else:
                 job.run()
                 self.counts.done += 1
-            self._ended(number, job)
 
     def _watch_out(self) -> None:
         """Abandon what waits past its deadline, though no thread comes back to take it."""
