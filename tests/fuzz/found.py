@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from tests.fuzz.tier import patch
+
+from onggi_sidecar.disk.layout import SPACES_OFFSET
+
 
 def _many_in_few() -> bytes:
     """Lists of lists by name: 9 ** 8 items in a few hundred bytes."""
@@ -16,6 +20,11 @@ def _many_in_few() -> bytes:
 FOUND: Final[tuple[tuple[str, bytes], ...]] = (
     # RecursionError out of the JSON decoder, in the client
     ("replies", b"\x08" + b"[" * 100_000),
+    # ZeroDivisionError and BadRequest at an agent's start: segments of 0 and of 5,000 bytes, blocks
+    # of 0 tokens, each with its CRC
+    ("tier", b"\x00" + patch(32, bytes(8))),
+    ("tier", b"\x00" + patch(32, (5000).to_bytes(8, "little"))),
+    ("tier", b"\x00" + patch(SPACES_OFFSET + 24, bytes(4))),
     # ValueError, KeyError, AttributeError out of YAML's constructors, and no file named
     ("config_file", b"memory: 2020-13-45"),
     ("config_file", b"memory: " + b"9" * 5000),

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tests.fuzz import samples
+from tests.fuzz import samples, tier
 
 from onggi_core.arena_header import HEADER_BYTES, NotAnArena, parse_header
 from onggi_core.heartbeat import (
@@ -171,6 +171,7 @@ TARGETS: Final = {
     "heartbeat": Target(heartbeat, samples.HEARTBEATS, peak=200),
     "directive": Target(directive, samples.DIRECTIVES, peak=200),
     "segment": Target(segment, samples.SEGMENTS),
+    "tier": Target(tier.tier, tier.SEEDS, peak=4000),
     "config_file": Target(config_file, samples.CONFIG_FILES, peak=4000),
     "config_environment": Target(config_environment, samples.ENVIRONMENTS, peak=1000),
     "size": Target(size, samples.SIZES),

@@ -131,6 +131,8 @@ def _read_header(raw: bytes) -> Scanned:
             f"the page table has format {version} with records of {record_bytes} bytes; this "
             f"agent reads {FORMAT_VERSION} with {RECORD_BYTES}"
         )
+    if segment_bytes % ALIGN_BYTES or not segment_bytes:
+        raise UnreadableTable(f"the page table speaks of segments of {segment_bytes} bytes")
     return Scanned(tier_uuid, segment_bytes, sealed=sealed_s > 0)
 
 
@@ -138,7 +140,9 @@ def _read_spaces(raw: bytes, scanned: Scanned) -> None:
     for number in range(len(raw) // SPACE_BYTES):
         entry = raw[number * SPACE_BYTES : (number + 1) * SPACE_BYTES]
         if any(entry) and crc_holds(entry):
-            scanned.spaces[number] = SpaceSpec(*SPACE.unpack_from(entry))
+            spec = SpaceSpec(*SPACE.unpack_from(entry))
+            if spec.page_bytes and spec.block_tokens:
+                scanned.spaces[number] = spec
 
 
 def _read_region(fd: int, layout: TableLayout, segment: int, scanned: Scanned) -> None:
