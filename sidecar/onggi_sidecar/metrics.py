@@ -64,6 +64,16 @@ _COUNTERS: Final[tuple[tuple[str, str, str, _Parts], ...]] = (
     ),
     ("onggi_prefetched_blocks", "", "Blocks brought in on a hint", (("prefetched_blocks", {}),)),
     (
+        "onggi_prefetch_ended_blocks",
+        "",
+        "Blocks brought in on a hint, by what became of them",
+        (
+            ("prefetch_useful_blocks", {"end": "useful"}),
+            ("prefetch_late_blocks", {"end": "late"}),
+            ("prefetch_useless_blocks", {"end": "useless"}),
+        ),
+    ),
+    (
         "onggi_unwritten_blocks",
         "",
         "Blocks given up before they were on disk",

@@ -96,6 +96,44 @@ def test_prefetch_brings_blocks_in_so_that_a_load_need_not_wait() -> None:
     assert shell.stats()["prefetched_blocks"] == 4
 
 
+def ends(shell: Shell) -> tuple[int, ...]:
+    stats = shell.stats()
+    return tuple(stats[f"prefetch_{end}_blocks"] for end in ("useful", "late", "useless"))
+
+
+def test_a_prefetch_is_useful_once_when_a_load_uses_what_it_brought() -> None:
+    shell, client = on_disk_alone()
+    shell.ask(client, Prefetch(tuple(KEYS)))
+    shell.end_jobs()
+    shell.load(client, KEYS[:3])
+    assert ends(shell) == (0, 0, 0)  # offered, not used yet
+    for _ in range(2):
+        for ticket in tuple(shell.loads):
+            shell.finish(ticket)
+        assert ends(shell) == (3, 0, 0)
+        shell.load(client, KEYS[:3])
+
+
+def test_a_prefetch_is_late_when_a_load_has_to_wait_for_it() -> None:
+    shell, client = on_disk_alone()
+    shell.ask(client, Prefetch(tuple(KEYS)))
+    shell.load(client, KEYS, wait_ms=100)
+    assert ends(shell) == (0, 4, 0)
+    shell.end_jobs()
+    (ticket,) = shell.loads
+    shell.finish(ticket)
+    assert ends(shell) == (0, 4, 0)
+
+
+def test_a_prefetch_is_useless_when_its_blocks_are_evicted_unused() -> None:
+    shell, client = on_disk_alone()
+    shell.ask(client, Prefetch(tuple(KEYS)))
+    shell.end_jobs()
+    assert shell.store(client, chain("crowd", 4)) > 0
+    assert ends(shell)[2] > 0
+    assert ends(shell)[:2] == (0, 0)
+
+
 def test_blocks_of_an_earlier_life_are_adopted() -> None:
     first = Shell()
     client = first.open(A)

@@ -26,6 +26,13 @@ class Counters:
     written_bytes: int = 0
     read_bytes: int = 0
     prefetched_blocks: int = 0
+    """Pages brought in from disk on a hint. What becomes of them:"""
+    prefetch_useful_blocks: int = 0
+    """They were there when a load used them."""
+    prefetch_late_blocks: int = 0
+    """A load came while they were still on their way."""
+    prefetch_useless_blocks: int = 0
+    """Evicted before any load used them."""
     evicted_host_blocks: int = 0
     evicted_disk_blocks: int = 0
     unwritten_blocks: int = 0

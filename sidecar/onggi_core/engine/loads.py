@@ -9,7 +9,7 @@ from onggi_core.engine import promotion
 from onggi_core.engine.actions import Answer
 from onggi_core.engine.session import Load, Session
 from onggi_core.engine.state import LEASE_S, State
-from onggi_core.index.blocks import UNREAD
+from onggi_core.index.blocks import HINTED, UNREAD
 from onggi_core.page import ARRIVING, READABLE, PageState
 from onggi_core.wire.frame import OFFSETS_MAX, Op
 from onggi_core.wire.replies import LoadPrepared, Mode
@@ -112,6 +112,9 @@ def _bring_in(state: State, load: Load, readable: list[int], now_s: float) -> No
                     load.unready[block] = row
                     if pages.states[block] in ARRIVING:
                         _await(state, load, block)
+                        if state.blocks.flags[block] & HINTED:
+                            state.blocks.flags[block] &= ~HINTED
+                            state.counters.prefetch_late_blocks += 1
     for space, run in zip(load.spaces, tuple(load.runs), strict=True):
         absent = [row for row in range(load.rows) if pages.states[run[row]] == PageState.FREE]
         if absent:
@@ -181,7 +184,8 @@ def complete(state: State, session: Session, load: Load, done: LoadComplete) -> 
             flags = state.blocks.flags
             for run in used:
                 for block in run:
-                    flags[block] &= ~UNREAD
+                    state.counters.prefetch_useful_blocks += bool(flags[block] & HINTED)
+                    flags[block] &= ~(UNREAD | HINTED)
         state.counters.hit_disk_blocks += from_disk
         state.counters.hit_host_blocks += blocks - from_disk
         state.counters.tokens_saved += blocks * load.spaces[0].spec.block_tokens

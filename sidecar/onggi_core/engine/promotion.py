@@ -11,7 +11,7 @@ from onggi_core.engine.actions import ReadRun
 from onggi_core.engine.events import IoOutcome, ReadEnded
 from onggi_core.engine.space import Space
 from onggi_core.engine.state import CHUNK_BYTES, Read, State
-from onggi_core.index.blocks import UNREAD
+from onggi_core.index.blocks import HINTED, UNREAD
 from onggi_core.page import READABLE, PageEvent
 
 READS_MAX: Final = 1024
@@ -49,6 +49,8 @@ def begin(state: State, space: Space, blocks: Sequence[int], urgency: Urgency, n
     state.disk.unpin(blocks[begun:ready])
     if urgency is Urgency.PREFETCH:
         state.counters.prefetched_blocks += begun
+        for block in blocks[:begun]:
+            state.blocks.flags[block] |= HINTED
     return begun
 
 
@@ -104,6 +106,7 @@ def ended(state: State, event: ReadEnded, now_s: float) -> None:
 
 
 def _failed(state: State, space: Space, block: int, outcome: IoOutcome, now_s: float) -> None:
+    state.blocks.flags[block] &= ~HINTED
     loads.failed(state, block, now_s)
     state.host.drop(space, block, PageEvent.PROMOTION_FAILED)
     if outcome is IoOutcome.ABANDONED:

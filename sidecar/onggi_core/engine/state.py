@@ -15,7 +15,7 @@ from onggi_core.engine.tier import Evicted, Tier
 from onggi_core.errors import BadRequest
 from onggi_core.geometry import ALIGN_BYTES
 from onggi_core.geometry import stride as stride_of
-from onggi_core.index.blocks import Blocks
+from onggi_core.index.blocks import HINTED, Blocks
 from onggi_core.index.pages import Pages
 from onggi_core.policy.chains import ChainRanking
 from onggi_core.policy.choosers import LeastRecent
@@ -159,6 +159,7 @@ class State:
 
     def _left_host(self, _space: Space, block: int, _place: int) -> None:
         self.counters.evicted_host_blocks += 1
+        self.counters.prefetch_useless_blocks += bool(self.blocks.flags[block] & HINTED)
         self.blocks.flags[block] = 0
         if block in self.dirty:
             del self.dirty[block]

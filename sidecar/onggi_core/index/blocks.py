@@ -26,6 +26,8 @@ is walked up this far; one that is longer is taken as not its own, and the block
 
 UNREAD: Final = 1
 """Promoted from disk and not loaded since: the first load counts as a disk hit."""
+HINTED: Final = 2
+"""Promoted on a hint, and nobody has loaded or waited for it yet."""
 
 _NAMELESS: Final = b""
 
