@@ -15,12 +15,12 @@ class Unit(str, Enum):
     GIB_PER_S = "GiB/s"
     MIB = "MiB"
     BYTES = "bytes"
-    TOKENS_PER_S = "tokens/s"
     MILLISECONDS = "ms"
     SHARE = "hit rate"
+    TIMES = "times"
 
 
-MORE_IS_BETTER: Final = frozenset({Unit.GIB_PER_S, Unit.TOKENS_PER_S, Unit.SHARE})
+MORE_IS_BETTER: Final = frozenset({Unit.GIB_PER_S, Unit.SHARE, Unit.TIMES})
 
 
 @dataclass(frozen=True)

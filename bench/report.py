@@ -36,6 +36,10 @@ ORDER: Final = (
 """Of the table; what is not named here comes after it, by name."""
 
 
+DIGITS: Final = {"GiB/s": 2, "ms": 2, "hit rate": 4, "times": 3}
+"""Behind the point, of units that are not whole numbers."""
+
+
 class NoMarks(Exception):
     """The page has no place for figures."""
 
@@ -47,7 +51,7 @@ def shown(value: float, unit: str) -> str:
             if value >= scale:
                 return f"{value / scale:.2f} {name}"
         return f"{value * 1e6:.1f} us"
-    digits = 2 if unit in ("GiB/s", "ms") else 4 if unit == "hit rate" else 0
+    digits = DIGITS.get(unit, 0)
     return f"{value:,.{digits}f} {unit}"
 
 

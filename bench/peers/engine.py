@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from bench.children import ChildFailed, Talker
+from bench.children import ChildFailed, Talker, last_words, start_child, stop_child
 from bench.peers.venvs import ROOT, CannotInstall, cache_folder, python_of
 from bench.peers.worker import lmcache_server, mooncake_master, peer_environment
 from bench.sizes import MIB
@@ -20,6 +20,7 @@ from bench.sizes import MIB
 MODEL_MAKER: Final = ROOT / "e2e" / "engine" / "model.py"
 ANSWER_S: Final = 240.0
 MAKE_S: Final = 300.0
+MISS_S: Final = 500.0
 FORGET_S: Final = 20.0
 FORGET_POLL_S: Final = 0.05
 STORE_BYTES: Final = 1024 * MIB
@@ -155,7 +156,7 @@ def _engine(venv: str, transfer: Mapping[str, Any], more: Mapping[str, str]) -> 
         "VLLM_NO_USAGE_STATS": "1",
         "VLLM_LOGGING_LEVEL": "WARNING",
         "HF_HUB_OFFLINE": "1",
-        "OMP_NUM_THREADS": "2",
+        "OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 2) - 1)),  # as vLLM does for a connector
         "PYTHONHASHSEED": "0",
     }
     env.pop("VLLM_PLUGINS", None)
@@ -168,6 +169,28 @@ def _engine(venv: str, transfer: Mapping[str, Any], more: Mapping[str, str]) -> 
     ):
         talker.hear()
         yield Engine(talker)
+
+
+def run_miss(socket: Path, *, rounds: int, singles: int) -> dict[str, float]:
+    """What bench/miss.py prints. Raises CannotInstall, ChildFailed."""
+    command = [str(python_of("engine")), "-m", "bench.miss", "--socket", str(socket)]
+    command += ["--model", str(model_folder())]
+    command += ["--rounds", str(rounds), "--singles", str(singles)]
+    env = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'sidecar'}"}
+    with tempfile.NamedTemporaryFile(prefix="onggi-bench-", suffix=".log") as file:
+        log = Path(file.name)
+        process = start_child(command, log, env=env)
+        try:
+            process.wait(MISS_S)
+        except subprocess.TimeoutExpired as late:
+            raise ChildFailed(f"no figures in {MISS_S:.0f} s: {last_words(log)}") from late
+        finally:
+            stop_child(process)
+        printed = [line for line in log.read_text().splitlines() if line.startswith("{")]
+        if process.returncode or not printed:
+            raise ChildFailed(f"it ended: {last_words(log)}")
+        found: dict[str, float] = json.loads(printed[-1])
+    return found
 
 
 def start(stack: ExitStack, absent: dict[str, str], name: str, begin: Any) -> Engine | None:

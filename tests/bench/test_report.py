@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from bench.entries import Against, AtMost, Entry, Row, Unit
 from bench.machine import facts
-from bench.report import BEGIN, END, NoMarks, figures, shown, table, write_page
+from bench.parts import PARTS
+from bench.report import BEGIN, END, ORDER, PAGE, NoMarks, figures, shown, table, write_page
 
 SLOW = Entry(
     Row("load_4mib", 6.0, Unit.GIB_PER_S, {"memcpy": 8.0}, {"mooncake": "libx.so is not here"}),
@@ -32,7 +33,7 @@ def test_values_are_shown_in_units_a_person_reads() -> None:
     assert shown(83.14e-6, "s") == "83.1 us"
     assert shown(0.00124, "s") == "1.24 ms"
     assert shown(2.5, "s") == "2.50 s"
-    assert shown(12_345.6, "tokens/s") == "12,346 tokens/s"
+    assert shown(12_345.6, "bytes") == "12,346 bytes"
     assert shown(0.2178, "hit rate") == "0.2178 hit rate"
 
 
@@ -84,3 +85,12 @@ def test_a_page_without_marks_is_left_alone(tmp_path: Path) -> None:
         write_page(result(), page)
 
     assert page.read_text() == "# Nothing to fill\n"
+
+
+def test_the_page_names_every_part_and_figure_and_has_a_place_for_them() -> None:
+    text = PAGE.read_text()
+
+    assert text.count(BEGIN) == text.count(END) == 1
+    head = text.partition(BEGIN)[0]
+    assert {part for part in PARTS if f"`python -m bench {part}`" not in head} == set()
+    assert {name for name in ORDER if f"`{name}`" not in head} == set()
