@@ -56,7 +56,7 @@ def make_heartbeat(figures: Mapping[str, Any], config: AgentConfig) -> Heartbeat
         node=config.node_name or "unknown",
         epoch=figures["epoch"],
         mode=Mode(figures["mode"]),
-        capacity=TierBytes(figures["arena_bytes"], figures["disk_bytes"]),
+        capacity=TierBytes(figures["arena_budget_bytes"], figures["disk_budget_bytes"]),
         used=TierBytes(figures["host_used_bytes"], figures["disk_used_bytes"]),
         arena_ready_bytes=figures["arena_ready_bytes"],
         hits=TierBlocks(figures["hit_host_blocks"], figures["hit_disk_blocks"]),

@@ -85,8 +85,8 @@ _GAUGES: Final[tuple[tuple[str, str, _Parts], ...]] = (
     ("onggi_arena_ready_bytes", "Arena touched and offered", (("arena_ready_bytes", {}),)),
     (
         "onggi_capacity_bytes",
-        "Size of each tier",
-        (("arena_bytes", {"tier": "host"}), ("disk_bytes", {"tier": "disk"})),
+        "What each tier may hold now",
+        (("arena_budget_bytes", {"tier": "host"}), ("disk_budget_bytes", {"tier": "disk"})),
     ),
     (
         "onggi_used_bytes",

@@ -1,0 +1,239 @@
+"""Budgets that change while a real agent serves: the kernel's own figures have to follow.
+
+The agent runs in a cgroup of the test's own, so that what its memory does is seen where the limit
+of a container is enforced.
+"""
+
+import json
+import signal
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agent_process import MIB, PAGE_BYTES, AgentProcess, BareClient, chain, until
+from machine import MemoryGroup
+
+from onggi import Client, LoadOutcome, SpaceSpec
+
+ARENA_BYTES = 64 * MIB
+HALF_BYTES = ARENA_BYTES // 2
+BLOCKS = ARENA_BYTES // PAGE_BYTES
+SLACK_BYTES = 8 * MIB
+"""What else of the group may come and go meanwhile: the process's heap and page cache."""
+
+
+class Bench:
+    """An agent whose configuration lies in a file, and a client of it."""
+
+    def __init__(self, group: MemoryGroup, folder: Path, disk: Path) -> None:
+        self.group = group
+        self.file = disk.parent / "agent.yaml"
+        self.disk = disk
+        self.write(memory="64MiB", disk="128MiB")
+        flags = ("--config", str(self.file), "--extent", "4MiB", "--disk-path", str(disk))
+        join = f"open({str(group.procs)!r}, 'w').write('0')"
+        self.agent = AgentProcess(folder, *flags, patch=join)
+        self.agent.wait_for("arena_ready")
+        self.agent.wait_for("listening")
+        self.client = BareClient(self.agent)
+        self._engines: list[Client] = []
+
+    def engine(self) -> Client:
+        """A client as engines have it."""
+        spaces = [SpaceSpec(b"f" * 16, PAGE_BYTES, 16)]
+        made = Client(str(self.agent.socket_path), spaces=spaces, deadline_s=5)
+        self._engines.append(made)
+        return made
+
+    def clean_up(self) -> None:
+        for engine in self._engines:
+            engine.close()
+        self.agent.clean_up()
+
+    def write(self, *, memory: str, disk: str) -> None:
+        sizes = {"memory": memory, "memory_max": "96MiB", "disk": disk, "disk_max": "128MiB"}
+        self.file.write_text(json.dumps(sizes))
+
+    def set(self, *, memory: str, disk: str = "128MiB") -> None:
+        self.write(memory=memory, disk=disk)
+        said = len(self.agent.said("budget_set"))
+        self.agent.process.send_signal(signal.SIGHUP)
+        until("the agent to say so", lambda: len(self.agent.said("budget_set")) > said)
+        until("it to come about", self.settled)
+
+    def settled(self) -> bool:
+        stats = self.client.stats()
+        leaving = stats["arena_leaving_bytes"] + stats["disk_leaving_bytes"]
+        return not leaving and stats["arena_ready_bytes"] == stats["arena_budget_bytes"]
+
+    def shared_bytes(self) -> int:
+        return self.group.shared_bytes
+
+    def stored_on_disk_too(self, blocks: dict[bytes, bytes]) -> None:
+        for key, page in blocks.items():
+            self.client.store({key: page})
+
+        def written() -> bool:
+            stats = self.client.stats()
+            return not stats["dirty_blocks"] and not stats["writes_in_flight"]
+
+        until("blocks to be on disk too", written)
+
+    def load_all(self, blocks: dict[bytes, bytes]) -> int:
+        """How many come back, each of them right."""
+        got = [self.client.load((key,)) for key in blocks]
+        assert all(g in ([], [page]) for g, page in zip(got, blocks.values(), strict=True))
+        return sum(map(len, got))
+
+
+@pytest.fixture
+def bench(memory_group: MemoryGroup, memory_folder: Path, tmp_path: Path) -> Iterator[Bench]:
+    made = Bench(memory_group, memory_folder, tmp_path / "disk")
+    yield made
+    made.clean_up()
+
+
+def test_memory_follows_the_budget_down_and_up_in_the_kernels_own_figures(bench: Bench) -> None:
+    blocks = chain(BLOCKS)
+    bench.stored_on_disk_too(blocks)
+    full_bytes, full_used = bench.shared_bytes(), bench.group.used_bytes
+    assert 0 <= full_bytes - ARENA_BYTES < MIB
+
+    bench.set(memory="32MiB")
+    until("the kernel to have it back", lambda: bench.shared_bytes() - HALF_BYTES < MIB)
+    assert full_used - bench.group.used_bytes > HALF_BYTES - SLACK_BYTES
+    assert bench.load_all(blocks) == BLOCKS
+    assert bench.shared_bytes() - HALF_BYTES < MIB
+
+    bench.set(memory="96MiB")
+    assert 0 <= bench.shared_bytes() - 96 * MIB < MIB
+    assert bench.load_all(blocks) == BLOCKS
+    more = chain(BLOCKS // 4, seed=1)
+    bench.client.store(more)
+    assert bench.load_all(more) == len(more)
+    print(
+        f"shared memory: {full_bytes / MIB:.1f} MiB, {HALF_BYTES / MIB:.0f} MiB asked, then "
+        f"{bench.shared_bytes() / MIB:.1f} MiB; the group's use fell and rose with it"
+    )
+    bench.client.close()
+    assert bench.agent.end() == 0
+
+
+def test_an_engine_that_prepares_pages_ahead_takes_back_nothing(bench: Bench) -> None:
+    """A client's idle thread fills its page table; under a hole that would make pages of zeros."""
+    engine = bench.engine()
+    assert engine.attached
+    while engine.populate_next():
+        pass
+    bench.set(memory="32MiB")
+    until("the kernel to have it back", lambda: bench.shared_bytes() - HALF_BYTES < MIB)
+    while engine.populate_next():
+        pass
+    assert bench.shared_bytes() - HALF_BYTES < MIB
+    bench.set(memory="64MiB")
+    while engine.populate_next():
+        pass
+    blocks = chain(BLOCKS)
+    keys, buffers = list(blocks), [bytearray(PAGE_BYTES) for _ in blocks]
+    assert engine.store(keys, list(blocks.values())).refused == 0
+    assert engine.load(keys, buffers) == BLOCKS
+    assert [bytes(buffer) for buffer in buffers] == list(blocks.values())
+
+
+def test_what_a_client_holds_is_waited_for(bench: Bench) -> None:
+    """A load pinned while the budget shrinks keeps its bytes until it is over."""
+    blocks = chain(BLOCKS)
+    bench.stored_on_disk_too(blocks)
+    engine = bench.engine()
+    keys, pages = list(blocks)[: BLOCKS // 2], list(blocks.values())[: BLOCKS // 2]
+    held = engine.load_prepare(keys, wait_s=5).wait(10)
+    assert held.blocks == len(keys)
+    bench.write(memory="4MiB", disk="128MiB")
+    bench.agent.process.send_signal(signal.SIGHUP)
+    until("the agent to say so", lambda: bench.agent.said("budget_set"))
+    assert not bench.settled()
+    buffers = [bytearray(PAGE_BYTES) for _ in keys]
+    assert engine.copy_out(held.pages(), buffers)
+    assert [bytes(buffer) for buffer in buffers] == pages
+    engine.finish_load(held, LoadOutcome.LOADED)
+    until("it to come about", bench.settled)
+    until("the kernel to have it back", lambda: bench.shared_bytes() < 5 * MIB)
+    assert bench.load_all(blocks) == BLOCKS
+
+
+def test_the_disk_follows_its_budget_too(bench: Bench) -> None:
+    def used_bytes() -> int:
+        return sum(path.stat().st_blocks * 512 for path in bench.disk.iterdir())
+
+    for seed in range(6):
+        bench.stored_on_disk_too(chain(BLOCKS // 4, seed=seed))
+    assert used_bytes() > 80 * MIB
+    bench.set(memory="64MiB", disk="32MiB")
+    until("the files to go", lambda: used_bytes() <= 32 * MIB)
+    assert sum(bench.load_all(chain(BLOCKS // 4, seed=seed)) for seed in range(6)) > 0
+    bench.set(memory="64MiB", disk="128MiB")
+    before = used_bytes()
+    for seed in range(10, 14):
+        bench.stored_on_disk_too(chain(BLOCKS // 4, seed=seed))
+    assert before < used_bytes() <= 128 * MIB
+    bench.client.close()
+    assert bench.agent.end() == 0
+
+
+class Operator(BaseHTTPRequestHandler):
+    """Answers every report with the directive of the moment."""
+
+    directive: dict[str, Any] = {"version": 1, "mode": "Active", "interval_s": 1}  # noqa: RUF012
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        body = json.dumps(self.directive).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Nobody reads it."""
+
+
+@pytest.fixture
+def operator_url() -> Iterator[str]:
+    server = HTTPServer(("127.0.0.1", 0), Operator)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_the_operators_directive_sets_the_budget(
+    operator_url: str, memory_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = AgentProcess(
+        memory_folder,
+        *("--memory", "16MiB", "--memory-max", "32MiB", "--extent", "4MiB"),
+        ONGGI_AGENT_OPERATOR_URL=operator_url,
+        ONGGI_AGENT_POOL="chat",
+        ONGGI_AGENT_NAMESPACE="team-a",
+        ONGGI_AGENT_POD_NAME="chat-0",
+    )
+    try:
+        agent.wait_for("arena_ready")
+        agent.wait_for("listening")
+        client = BareClient(agent)
+        for asked, given in ((8 * MIB, 8 * MIB), (1024 * MIB, 32 * MIB), (0, 4 * MIB)):
+            monkeypatch.setattr(Operator, "directive", Operator.directive | {"host_bytes": asked})
+            until(
+                f"{given} bytes to be ready",
+                lambda given=given: client.stats()["arena_ready_bytes"] == given,
+            )
+        assert len(agent.said("budget_set")) == 3
+        client.close()
+        assert agent.end() == 0
+    finally:
+        agent.clean_up()
