@@ -45,7 +45,7 @@ class Config:
     """The part of those ends in which the machine loses what it had not written through."""
     stop_every_s: float = 120.0
     mode_every_s: float = 60.0
-    budget_every_s: float = 0.0
+    budget_every_s: float = 20.0
     jump_every_s: float = 60.0
     drought_every_s: float = 60.0
     """No tick for a while."""
@@ -72,8 +72,8 @@ ROUGH: Final = Faults(
     swap_every_s=8.0,
     full_every_s=40.0,
     slow_every_s=30.0,
-    hang_every_s=60.0,
-    touch_refused=0.0,
+    hang_every_s=25.0,
+    touch_refused=0.1,
 )
 _USUAL: Final = Config("usual", faults=replace(ROUGH, hang_every_s=0.0))
 
@@ -82,9 +82,10 @@ CONFIGS: Final = {
     for config in (
         CALM,
         _USUAL,
-        replace(CALM, name="memory", segments=0, rogues=1, deadly=0.002),
+        replace(CALM, name="memory", segments=0, rogues=1, deadly=0.002, budget_every_s=5.0),
         replace(_USUAL, name="cramped", extents=2, extent_slots=4, segments=2, segment_slots=4),
         replace(_USUAL, name="hostile", clients=2, rogues=4),
+        replace(_USUAL, name="shrinking", budget_every_s=4.0, kill_every_s=0.0, extents=8),
         replace(_USUAL, name="restarts", kill_every_s=6.0, stop_every_s=12.0, power_cut=0.5),
         replace(_USUAL, name="sick-disk", faults=ROUGH, kill_every_s=20.0, segments=10),
         replace(_USUAL, name="roomy", extents=6, extent_slots=32, segments=8, segment_slots=64),
@@ -117,7 +118,7 @@ def _drawn(rng: Random) -> Config:
         power_cut=rng.choice((0.0, 0.3, 1.0)),
         stop_every_s=some(60.0),
         mode_every_s=some(60.0),
-        budget_every_s=0.0,
+        budget_every_s=some(20.0),
         jump_every_s=some(60.0),
         drought_every_s=some(60.0),
         faults=Faults(
@@ -130,6 +131,6 @@ def _drawn(rng: Random) -> Config:
             full_every_s=some(40.0),
             slow_every_s=some(40.0),
             hang_every_s=some(80.0),
-            touch_refused=0.0,
+            touch_refused=some(0.3),
         ),
     )

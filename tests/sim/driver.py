@@ -56,8 +56,8 @@ class Driver:
             case WriteRun() | ReadRun():
                 self.jobs[action.job] = action
                 self._later(self._delay_s(), lambda: self._begin(action))
-            case ForgetPage(place, _, key):
-                self._world.journal.drop(place, key)
+            case ForgetPage(place):
+                self._world.table.forget(place)
             case TouchExtent(number):
                 self._world.happened["extent touched again"] += 1
                 self.touch(number)
@@ -68,6 +68,7 @@ class Driver:
                 self._world.happened["segment released"] += 1
                 if number in self._world.disk.segments:
                     self._world.disk.remove(number)
+                self._world.table.release(number)
 
     def touch(self, number: int) -> None:
         self.touching.add(number)
@@ -128,7 +129,7 @@ class Driver:
         except DeviceFault:
             return IoOutcome.FAULT, b""
         self._world.wrote(job.space, key, content)
-        self._world.journal.put(job.space, place, key, job.parents[number], proof)
+        self._world.table.put(job.space, place, key, job.parents[number], proof)
         return IoOutcome.DONE, proof
 
     def _read(self, job: ReadRun, number: int) -> IoOutcome:

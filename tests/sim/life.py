@@ -61,9 +61,8 @@ class Life:
         self._request = 0
 
     def begin(self) -> None:
-        """As the agent starts: what the journal says, then the extents one after the other."""
-        adopted = self.world.journal.survivors(self.world.disk, self.facts.segments)
-        self.world.journal.begin_again(adopted)
+        """As the agent starts: what the disk tier says, then the extents one after the other."""
+        adopted = self.world.table.survivors(self.world.disk, self.facts.segments)
         for event in adopted:
             self.world.happened["block adopted"] += len(event.keys)
             self.step(event)

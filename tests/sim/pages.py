@@ -14,7 +14,6 @@ from onggi_core.identity import ROOT, block_key
 from onggi_core.wire.requests import SpaceSpec
 
 SCALE: Final = 256
-BLOCK_TOKENS: Final = 16
 CHECKSUM_BYTES: Final = 16
 
 
@@ -36,17 +35,18 @@ def checksum(space: SpaceSpec, key: bytes, content: bytes) -> bytes:
     return blake2b(said + content, digest_size=CHECKSUM_BYTES).digest()
 
 
-def spec(name: str, page_bytes: int) -> SpaceSpec:
-    return SpaceSpec(block_key(ROOT, name.encode()), page_bytes, BLOCK_TOKENS)
+def spec(name: str, page_bytes: int, block_tokens: int) -> SpaceSpec:
+    return SpaceSpec(block_key(ROOT, name.encode()), page_bytes, block_tokens)
 
 
 FLEETS: Final = (
-    (spec("a/0", 4096), spec("a/1", 4096)),
-    (spec("b/0", 4097),),
-    (spec("c/0", 3000), spec("c/1", 3000), spec("c/2", 3000)),
-    (spec("d/0", 12288),),
+    (spec("a/0", 4096, 16), spec("a/1", 4096, 16)),
+    (spec("b/0", 4097, 256),),
+    (spec("c/0", 3000, 512), spec("c/1", 3000, 512), spec("c/2", 3000, 512)),
+    (spec("d/0", 12288, 128),),
 )
-"""Engines by their ranks: pages of one, two and three slots, of odd and of even length."""
+"""Engines by their ranks: pages of one, two and three slots, of odd and of even length; blocks of
+few tokens, whose prompts here are one segment, and of many, whose segments are a few blocks."""
 
 
 def prompts(rng: Random) -> list[tuple[bytes, ...]]:

@@ -12,9 +12,17 @@ from typing import Any, Final
 
 from tests.sim.ops import REFUSED
 
-from onggi_core.engine.actions import Action, Answer, ForgetPage, Refuse, WriteRun
+from onggi_core.engine.actions import (
+    Action,
+    Answer,
+    ForgetPage,
+    Refuse,
+    ReleaseExtent,
+    TouchExtent,
+    WriteRun,
+)
 from onggi_core.engine.engine import Engine
-from onggi_core.engine.events import Asked, BudgetSet, Event, SessionClosed, Tick, WriteEnded
+from onggi_core.engine.events import Asked, Event, SessionClosed, Tick, WriteEnded
 from onggi_core.engine.state import LEASE_S, Facts
 from onggi_core.wire.replies import LoadCompleted, LoadPrepared, StoreCompleted, StorePrepared
 from onggi_core.wire.requests import (
@@ -89,27 +97,47 @@ class NoPin(Saboteur):
 
 
 class NoQuarantine(Saboteur):
-    """A store whose lease ran out gives its pages away while its client may still write."""
+    """A store whose lease ran out gives its pages away while its client may still write. Its
+    figures look well."""
 
     def __init__(self, facts: Facts) -> None:
         super().__init__(facts)
         self._open: dict[int, tuple[int, float]] = {}
+        self._gone: dict[int, int] = {}
+
+    def stats(self) -> dict[str, Any]:
+        figures = super().stats()
+        return {**figures, "open_stores": figures["open_stores"] + len(self._gone)}
 
     def step(self, event: Event, now_s: float) -> list[Action]:
-        if isinstance(event, Asked) and isinstance(event.request, StoreComplete):
-            self._open.pop(event.request.ticket, None)
+        asked = event.request if isinstance(event, Asked) else None
+        if isinstance(asked, StoreComplete):
+            if self._gone.get(asked.ticket) == event.session:
+                del self._gone[asked.ticket]
+                return [Answer(event.session, event.request_id, asked.op, StoreCompleted(0))]
+            self._open.pop(asked.ticket, None)
+        elif isinstance(event, SessionClosed):
+            for of in (self._open, self._gone):
+                for ticket in [t for t in of if self._session_of(t) == event.session]:
+                    del of[ticket]
         actions = super().step(event, now_s)
         for action in actions:
             if isinstance(action, Answer) and isinstance(action.reply, StorePrepared):
                 self._open[action.reply.ticket] = (action.session, now_s)
         if isinstance(event, Tick):
-            for ticket, (session, then_s) in tuple(self._open.items()):
-                if now_s - then_s > LEASE_S:
-                    del self._open[ticket]
-                    if session in self._state.sessions:
-                        done = StoreComplete(ticket, StoreOutcome.ABANDONED)
-                        self.quietly(Asked(session, 0, done), now_s)
+            self._give_away(now_s)
         return actions
+
+    def _session_of(self, ticket: int) -> int:
+        return self._gone[ticket] if ticket in self._gone else self._open[ticket][0]
+
+    def _give_away(self, now_s: float) -> None:
+        for ticket, (session, then_s) in tuple(self._open.items()):
+            if ticket and now_s - then_s > LEASE_S:
+                del self._open[ticket]
+                self._gone[ticket] = session
+                done = StoreComplete(ticket, StoreOutcome.ABANDONED)
+                self.quietly(Asked(session, 0, done), now_s)
 
 
 class TwoOwners(Saboteur):
@@ -154,7 +182,7 @@ class BeyondTheDisk(Saboteur):
 
 
 class ForgetsToForget(Saboteur):
-    """The journal never hears that a block left the disk."""
+    """The disk tier never hears that a block left it."""
 
     def step(self, event: Event, now_s: float) -> list[Action]:
         return [a for a in super().step(event, now_s) if not isinstance(a, ForgetPage)]
@@ -169,10 +197,11 @@ class LosesAnAnswer(Saboteur):
 
 
 class NeverShrinks(Saboteur):
+    """Memory never goes back, nor is it asked for again."""
+
     def step(self, event: Event, now_s: float) -> list[Action]:
-        if isinstance(event, BudgetSet):
-            event = BudgetSet(self.facts.extents, self.facts.segments)
-        return super().step(event, now_s)
+        extents = ReleaseExtent | TouchExtent
+        return [a for a in super().step(event, now_s) if not isinstance(a, extents)]
 
 
 class ShortLoad(Saboteur):
@@ -242,8 +271,9 @@ PLANTED: Final[tuple[tuple[Callable[[Facts], Saboteur], str, str], ...]] = (
     (TwoOwners, "calm", "owners"),
     (BeyondTheArena, "calm", "budgets"),
     (BeyondTheDisk, "calm", "budgets"),
-    (ForgetsToForget, "cramped", "journal"),
+    (ForgetsToForget, "cramped", "table"),
     (LosesAnAnswer, "calm", "liveness"),
+    (NeverShrinks, "shrinking", "liveness"),
     (ShortLoad, "calm", "promises"),
     (SealsTheAbandoned, "memory", "visibility"),
     (MissesTheEnd, "deaths", "sessions"),

@@ -20,12 +20,13 @@ SOAK_SEEDS, SOAK_STEPS = 24, 4000
 
 MUST_HAPPEN = {
     "calm": {"promise tried", "read from disk", "evicted from the arena"},
-    "usual": {"refusal", "client died", "corrupt"},
-    "memory": {"evicted from the arena"},
+    "usual": {"refusal", "client died", "corrupt", "budget set"},
+    "memory": {"evicted from the arena", "extent released"},
     "cramped": {"evicted from the disk", "corrupt"},
     "hostile": {"refusal", "lease_ended", "clock jumped"},
+    "shrinking": {"extent released", "segment released", "extent touched again"},
     "restarts": {"power lost", "reordered", "torn", "agent stopped", "block adopted"},
-    "sick-disk": {"disk hung", "eio", "lost_write", "write_fault", "read_fault", "disk full"},
+    "sick-disk": {"disk hung", "eio", "lost_write", "write_fault"},
     "roomy": {"read from disk"},
     "deaths": {"client died", "session ended"},
     ANY: set(),
@@ -46,7 +47,7 @@ def live(config: str, seeds: range, steps: int) -> Counter[str]:
 @pytest.mark.parametrize("config", [*CONFIGS, ANY])
 def test_nothing_breaks(config: str) -> None:
     happened = live(config, range(SEEDS), STEPS)
-    assert not MUST_HAPPEN[config] - set(happened), happened
+    assert not sorted(MUST_HAPPEN[config] - set(happened))
 
 
 @pytest.mark.soak
@@ -54,7 +55,7 @@ def test_nothing_breaks(config: str) -> None:
 @pytest.mark.parametrize("config", [*CONFIGS, ANY])
 def test_nothing_breaks_for_long(config: str) -> None:
     happened = live(config, range(1000, 1000 + SOAK_SEEDS), SOAK_STEPS)
-    assert not MUST_HAPPEN[config] - set(happened), happened
+    assert not sorted(MUST_HAPPEN[config] - set(happened))
 
 
 def test_a_seed_is_a_run_in_every_process() -> None:

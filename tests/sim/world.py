@@ -18,11 +18,11 @@ from tests.sim.checkers.all import all_checkers
 from tests.sim.clients import Client, Session
 from tests.sim.config import config_of
 from tests.sim.disk import Disk
-from tests.sim.journal import Journal
 from tests.sim.life import Life
 from tests.sim.ops import OBEDIENT
 from tests.sim.pages import FLEETS, pattern, prompts
 from tests.sim.rogues import ROGUE, Rogue
+from tests.sim.table import Table
 from tests.sim.trace import Trace
 
 from onggi_core.engine.actions import Action
@@ -33,11 +33,13 @@ from onggi_core.wire.replies import Mode
 from onggi_core.wire.requests import SpaceSpec
 
 TICK_S: Final = 0.25
-WALK_EVERY: Final = 64
+WALK_EVERY: Final = 128
 """Steps between two walks through everything that there is."""
 REST_STEPS_MAX: Final = 4000
 """Steps that a world at rest may still take: each page of the largest world read and written, and
 a few minutes of ticks."""
+REST_S: Final = 40.0
+"""An extent that was refused is asked for again after ten seconds, and then one by one."""
 STOP_S: Final = 10.0
 """An agent that was told to stop and has not drained by then is killed."""
 
@@ -62,7 +64,7 @@ class World:
         self.agenda = Agenda(self.rng)
         self.prompts = prompts(self.rng)
         self.disk = Disk(self.rng, self.config.segment_slots, self.config.faults)
-        self.journal = Journal(self.rng, self.disk.segment_bytes)
+        self.table = Table(self.rng, self.disk.segment_bytes)
         self.checkers = all_checkers(self)
         self._generation = 0
         self._lives = 0
@@ -97,7 +99,7 @@ class World:
         self.agenda.after(0.2, lambda: life.step(ModeSet(Mode.ACTIVE)))
         budget = BudgetSet(life.facts.extents, life.facts.segments)
         self.agenda.after(0.3, lambda: self.set_budget(budget))
-        until_s, until = self.agenda.now_s + 10.0, self.steps + REST_STEPS_MAX
+        until_s, until = self.agenda.now_s + REST_S, self.steps + REST_STEPS_MAX
         while self.agenda.now_s < until_s or life.driver.jobs or life.driver.touching:
             self.agenda.next()()
             if self.steps > until:
@@ -237,7 +239,7 @@ class World:
         self.life.die()
         if power:
             self.disk.lose_power()
-        self.journal.lose(power=power, damage=damage if self.config.faults.eio else 0.0)
+        self.table.lose(power=power, damage=damage if self.config.faults.eio else 0.0)
 
     def _stop(self) -> None:
         if self.life.stopping:
@@ -252,7 +254,7 @@ class World:
             if life.driver.jobs and self.agenda.now_s < deadline_s:
                 self.agenda.after(0.1, drained)
                 return
-            self.journal.seal()
+            self.table.flush()
             life.die()
             if not self.resting:
                 self.agenda.after(self.rng.uniform(0.0, 2.0), self._new_life)

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 from tests.sim.checkers.base import Checker
 from tests.sim.checkers.budgets import Budgets
 from tests.sim.checkers.bytes import Bytes
-from tests.sim.checkers.journal import Journal
 from tests.sim.checkers.leaks import Leaks
 from tests.sim.checkers.liveness import Liveness
 from tests.sim.checkers.owners import Owners
 from tests.sim.checkers.promises import Promises
 from tests.sim.checkers.refusals import Refusals
 from tests.sim.checkers.sessions import Sessions
+from tests.sim.checkers.table import Table
 from tests.sim.checkers.visibility import Visibility
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ CHECKERS: tuple[type[Checker], ...] = (
     Visibility,
     Bytes,
     Budgets,
-    Journal,
+    Table,
     Liveness,
     Promises,
     Sessions,

@@ -15,7 +15,8 @@ from onggi_core.engine.loads import WAIT_MAX_S
 from onggi_core.wire.requests import LoadPrepare
 
 SHRINK_TICKS: Final = 4
-"""Ticks that a shrink may take once all have let go of what they held when it was told."""
+"""Ticks that a shrink may take in which nobody holds anything, once all have let go of what they
+held when it was told."""
 ACTIONS_MAX: Final = 10_000
 """A step that asks for more than that at once is a loop: no world here has so many pages."""
 
@@ -94,6 +95,7 @@ class Liveness(Checker):
         life = self.life
         self._holders &= self._holding()
         over = len(life.arena.ready) > life.budget.extents and not self._holders
-        self._over_ticks = self._over_ticks + 1 if over else 0
+        idle = not (life.ledger.grants or life.ledger.loans or life.driver.jobs)
+        self._over_ticks += over and idle
         if self._over_ticks > SHRINK_TICKS:
             raise self.broken(f"{len(life.arena.ready)} extents are held, {life.budget}")

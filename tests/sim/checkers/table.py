@@ -1,7 +1,7 @@
-"""journal: what the journal says is what the disk tier holds, no more and no less.
+"""table: what the disk tier notes is what the engine holds on disk, no more and no less.
 
-A place is given to another block only after the journal was told to forget the first; a block is
-noted once; a segment goes only when nothing in it is noted.
+A place is given to another block only after the tier was told to forget the first; a block is noted
+once; a segment goes only when nothing in it is noted.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from onggi_core.engine.events import Adopted, Event, IoOutcome, WriteEnded
 _Block = tuple[bytes, bytes]
 
 
-class Journal(Checker):
-    name = "journal"
+class Table(Checker):
+    name = "table"
 
     def begin(self, life: Life) -> None:
         super().begin(life)
@@ -26,7 +26,8 @@ class Journal(Checker):
 
     def after(self, event: Event, actions: list[Action]) -> None:
         if isinstance(event, Adopted):
-            for place, key in zip(event.places, event.keys, strict=True):
+            last = dict(zip(event.keys, event.places, strict=True))  # of two places the last holds
+            for key, place in last.items():
                 self._noted[place] = (event.space.fingerprint, key)
         elif isinstance(event, WriteEnded):
             run = self._writes.pop(event.job)
