@@ -12,6 +12,7 @@ from onggi_core.engine.actions import (
     Action,
     Answer,
     ForgetPage,
+    HurryRead,
     ReadRun,
     Refuse,
     ReleaseExtent,
@@ -96,6 +97,8 @@ class Shell:
                     self._tier.read(action)
                 case WriteRun():
                     self._tier.write(action)
+                case HurryRead(job):
+                    self._tier.hurry(job)
                 case ForgetPage():
                     self._tier.forget(action)
                 case TouchExtent(number):

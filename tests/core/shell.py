@@ -14,6 +14,7 @@ from onggi_core.engine.actions import (
     Action,
     Answer,
     ForgetPage,
+    HurryRead,
     ReadRun,
     Refuse,
     ReleaseExtent,
@@ -95,6 +96,7 @@ class Shell:
     now_s: float = 0.0
     arena: dict[int, bytes] = field(default_factory=dict)
     disk: dict[int, bytes] = field(default_factory=dict)
+    hurried: list[int] = field(default_factory=list)
     journal: dict[int, tuple[SpaceSpec, bytes, bytes]] = field(default_factory=dict)
     sessions: dict[int, tuple[SpaceSpec, ...]] = field(default_factory=dict)
     stores: dict[int, OpenStore] = field(default_factory=dict)
@@ -246,6 +248,9 @@ class Shell:
                 self.replies[action.request_id] = action
             case WriteRun() | ReadRun():
                 self.jobs[action.job] = action
+            case HurryRead(job):
+                assert job in self.jobs, "a read that is over"
+                self.hurried.append(job)
             case ForgetPage():
                 self.journal.pop(action.place, None)
             case TouchExtent(number):

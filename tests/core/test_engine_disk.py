@@ -238,3 +238,23 @@ def test_a_load_parked_before_the_first_extent_ends_with_its_wait() -> None:
     assert not second.asked_loads
     second.step(ExtentTouched(0))
     assert not second.jobs
+
+
+def test_a_load_that_waits_for_a_hint_hurries_its_read_and_says_so_once() -> None:
+    shell, client = on_disk_alone()
+    assert shell.ask(client, Prefetch(tuple(KEYS))) == Looked(0, 4)
+    hinted = set(shell.jobs)
+    for _ in range(2):
+        assert shell.load(client, KEYS, wait_ms=100) is None
+    assert set(shell.hurried) == hinted
+    assert len(shell.hurried) == len(hinted)
+    shell.end_jobs()
+    assert len(shell.loads) == 2
+
+
+def test_a_read_for_a_load_is_never_hurried() -> None:
+    shell, client = on_disk_alone()
+    for _ in range(2):
+        assert shell.load(client, KEYS, wait_ms=100) is None
+    assert shell.hurried == []
+    shell.end_jobs()

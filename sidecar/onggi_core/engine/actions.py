@@ -66,6 +66,13 @@ class ReadRun:
 
 
 @dataclass(frozen=True, slots=True)
+class HurryRead:
+    """A load waits now for the ReadRun of a prefetch: it goes before hints and writes, too."""
+
+    job: int
+
+
+@dataclass(frozen=True, slots=True)
 class ForgetPage:
     """The disk tier no longer holds this block there; the page table should say so."""
 
@@ -96,5 +103,13 @@ class ReleaseSegment:
 
 
 Action = (
-    Answer | Refuse | WriteRun | ReadRun | ForgetPage | TouchExtent | ReleaseExtent | ReleaseSegment
+    Answer
+    | Refuse
+    | WriteRun
+    | ReadRun
+    | HurryRead
+    | ForgetPage
+    | TouchExtent
+    | ReleaseExtent
+    | ReleaseSegment
 )

@@ -115,6 +115,7 @@ def _bring_in(state: State, load: Load, readable: list[int], now_s: float) -> No
                         if state.blocks.flags[block] & HINTED:
                             state.blocks.flags[block] &= ~HINTED
                             state.counters.prefetch_late_blocks += 1
+                        promotion.hurry(state, block)
     for space, run in zip(load.spaces, tuple(load.runs), strict=True):
         absent = [row for row in range(load.rows) if pages.states[run[row]] == PageState.FREE]
         if absent:

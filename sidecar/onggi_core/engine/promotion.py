@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from onggi_core.engine import loads
-from onggi_core.engine.actions import ReadRun
+from onggi_core.engine.actions import HurryRead, ReadRun
 from onggi_core.engine.events import IoOutcome, ReadEnded
 from onggi_core.engine.space import Space
 from onggi_core.engine.state import CHUNK_BYTES, Read, State
@@ -87,6 +87,17 @@ def _read(
             prefetch=urgency is Urgency.PREFETCH,
         )
     )
+    if urgency is Urgency.PREFETCH:
+        state.hinted.update(dict.fromkeys(blocks, job))
+
+
+def hurry(state: State, block: int) -> None:
+    """Somebody waits for a block that may be on its way on a hint alone."""
+    job = state.hinted.get(block)
+    if job is not None:
+        for other in state.reads[job].blocks:
+            del state.hinted[other]
+        state.actions.append(HurryRead(job))
 
 
 def ended(state: State, event: ReadEnded, now_s: float) -> None:
@@ -95,6 +106,7 @@ def ended(state: State, event: ReadEnded, now_s: float) -> None:
     state.disk.unpin(read.blocks)
     use = state.use()
     for block, outcome in zip(read.blocks, event.outcomes, strict=True):
+        state.hinted.pop(block, None)
         if outcome is IoOutcome.DONE:
             state.counters.read_bytes += read.space.spec.page_bytes
             state.blocks.flags[block] |= UNREAD

@@ -103,6 +103,8 @@ class State:
         self.writes: dict[int, Write] = {}
         self.writing_bytes = 0
         self.reads: dict[int, Read] = {}
+        self.hinted: dict[int, int] = {}
+        """Of blocks that come on a hint and nobody waits for: the job of their read."""
         self.resting_segments: dict[int, None] = {}
         """Disk segments that found no space when they were to be made; tried again later."""
         self.stores: OrderedDict[int, Store] = OrderedDict()
