@@ -7,7 +7,9 @@ import threading
 from typing import Any
 
 import pytest
+from vllm_stand_ins import BLOCK, SPACE, Request, page_of, step_output
 
+from onggi import Client, block_keys
 from onggi.connectors.vllm.layered import UNIT_BYTES, LayerLoad, host_load
 from onggi.connectors.vllm.layout import PageMap, Run
 
@@ -112,3 +114,53 @@ def test_units_are_small_enough_to_share() -> None:
     runs = (Run(ctypes.addressof(memory), part, part, 0, 0),)
     load = host_load(FakeArena(), PageMap(runs, part, 9, ("l",)), [(n, n * part) for n in range(9)])  # type: ignore[arg-type]
     assert [len(unit) for unit in load._todo[0]] == [2, 2, 2, 2, 1]
+
+
+class DyingArena:
+    """An arena whose agent goes after the first layer was copied."""
+
+    def __init__(self, arena: Any, agent: Any) -> None:
+        self._arena, self._agent, self._copied = arena, agent, 0
+
+    @property
+    def alive(self) -> bool:
+        return bool(self._arena.alive)
+
+    def copy_out(self, pieces: Any) -> bool:
+        self._copied += 1
+        if self._copied == 2:
+            self._agent.retire()
+        return bool(self._arena.copy_out(pieces))
+
+
+def test_an_agent_that_goes_half_way_fails_the_step_and_the_blocks_are_reported(
+    agent: Any, make_sides: Any
+) -> None:
+    tokens = [900 + i for i in range(4 * BLOCK + 3)]
+    keys = block_keys(tokens, BLOCK)
+    client = Client(agent.socket_path, spaces=[SPACE], deadline_s=5.0)
+    pages = [page_of(tokens[: (n + 1) * BLOCK]) for n in range(4)]
+    assert client.store(keys, pages).stored == 4
+    client.close()
+    sides = make_sides(agent, layerwise=True)
+    copier = sides.copiers[0]
+    copier.load = lambda arena, pairs, after: host_load(  # type: ignore[method-assign]
+        DyingArena(arena, agent), copier._pages, pairs
+    )
+    one = Request("r", tokens)
+    sides.scheduler.arrived(one)
+    assert sides.scheduler.matched(one, 0) == (4 * BLOCK, False)
+    sides.scheduler.admitted(one, [6, 7, 8, 9, 10], 4 * BLOCK)
+    one.num_computed_tokens = 4 * BLOCK
+    plan = sides.scheduler.plan(step_output({"r": 3}, {"r": [6, 7, 8, 9, 10]}))
+    sides.worker.load(plan)
+    for layer in ("l0", "l1"):
+        sides.worker.wait_for_layer(layer)  # the forward pass goes on, on what there is
+    sides.worker.after_forward(plan)
+    assert sides.worker.take_errors() == {6, 7, 8, 9}
+    report = sides.worker.take_report()
+    assert [blocks for blocks, _ in report.loaded.values()] == [0]
+    sides.scheduler.reported(report, ())
+    again = Request("again", tokens)
+    sides.scheduler.arrived(again)
+    assert sides.scheduler.matched(again, 0) == (0, False)  # and not the same answer for ever

@@ -3,8 +3,8 @@
 A save that ran in the step would add its copy to every prompt's time to first token. Here it runs
 beside the next steps, and whoever is about to reuse a block it reads fences it first. Its thread
 gives way to the engine's, since nobody waits for a save: where all cores compute, one that took its
-turn like any other made each request 5 ms later, this one 2 (`python -m bench.miss`). A load is
-waited for, so it has a thread of its own that gives way to nobody.
+turn like any other made each request 5 ms later, this one 1 or 2 (`python -m bench.miss`). A load
+is waited for, so it has a thread of its own that gives way to nobody.
 """
 
 from __future__ import annotations
