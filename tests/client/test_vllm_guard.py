@@ -76,11 +76,13 @@ def test_counts_from_many_threads_add_up() -> None:
 
 
 def test_reports_of_ranks_add_up_to_the_fewest_blocks() -> None:
-    one = Report(loaded={1: (5, 1), 2: (3, 1)}, saves_over={7: 1}, saves_dropped={9})
-    two = Report(loaded={1: (4, 1)}, saves_over={7: 1, 8: 1})
+    one = Report({1: (5, 1), 2: (3, 1)}, {7: 1}, {9}, seconds={1: 0.25, 2: 0.5}, step=3)
+    two = Report({1: (4, 1)}, {7: 1, 8: 1}, seconds={1: 1.0}, step=3)
     both = one.merged(two)
     assert both.loaded == {1: (4, 2), 2: (3, 1)}
     assert both.saves_over == {7: 2, 8: 1}
     assert both.saves_dropped == {9}
+    assert both.seconds == {1: 1.0, 2: 0.5}  # the request waited for the slowest
+    assert both.step == 3
     assert both == two.merged(one)
     assert not Report()

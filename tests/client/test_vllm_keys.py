@@ -277,6 +277,8 @@ def test_options_come_from_the_config_then_the_environment() -> None:
     options = read_options({"socket": "/config", "deadline_s": 0.1}, environment)
     assert (options.socket, options.tenant, options.deadline_s) == ("/config", "t", 0.1)
     assert read_options({}, {}).socket == ""
+    assert (read_options({}, {}).layerwise, read_options({}, {}).load) == ("auto", "worth")
+    assert read_options({"layerwise": "off", "load": "always"}, {}).load == "always"
 
 
 @pytest.mark.parametrize(
@@ -285,6 +287,8 @@ def test_options_come_from_the_config_then_the_environment() -> None:
         ({"sokcet": "/x"}, "has sokcet"),
         ({"deadline_s": "soon"}, "deadline_s is 'soon'"),
         ({"disk_wait_s": 0}, "disk_wait_s is 0"),
+        ({"layerwise": True}, "layerwise is True; use one of auto, on, off"),
+        ({"load": "never"}, "load is 'never'; use one of worth, always"),
     ],
 )
 def test_a_wrong_option_is_named(extra: dict[str, Any], said: str) -> None:
