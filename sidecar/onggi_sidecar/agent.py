@@ -30,7 +30,7 @@ from onggi_sidecar.assembly import (
     make_disk_tier,
     make_engine,
     open_arena,
-    open_disk,
+    open_disk_in_time,
     start_touching,
 )
 from onggi_sidecar.budgets import Budgets
@@ -144,7 +144,7 @@ class Agent:
         toucher = start_touching(arena, mailbox, extents)
         stack.callback(toucher.stop)
         gc.disable()  # a million adopted blocks are no cycles, and looking for them costs seconds
-        opened = await in_daemon_thread(lambda: open_disk(config), "onggi-recover")
+        opened = await open_disk_in_time(config)
         if opened is None and config.disk:
             self._tally.fault("disk_unavailable")
         if opened is not None:

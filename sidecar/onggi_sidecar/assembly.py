@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from onggi_core.arena_header import EPOCH_BYTES
 from onggi_core.engine.engine import Engine
@@ -28,6 +28,9 @@ from onggi_sidecar.errors import DiskUnavailable, StartRefused
 from onggi_sidecar.holder import Holder
 from onggi_sidecar.log import error, event, warn
 from onggi_sidecar.mailbox import Mailbox
+
+OPEN_WITHIN_S: Final = 60.0
+"""For reading a disk folder at the start: a million blocks take two seconds."""
 
 T = TypeVar("T")
 
@@ -112,6 +115,20 @@ def start_touching(arena: ArenaFile, mailbox: Mailbox, extents: int) -> Toucher:
     )
     toucher.start(extents)
     return toucher
+
+
+async def open_disk_in_time(config: AgentConfig) -> OpenedDisk | None:
+    """As open_disk, in a thread. A disk that hangs costs the disk tier, not the start."""
+    try:
+        async with asyncio.timeout(OPEN_WITHIN_S):
+            return await in_daemon_thread(lambda: open_disk(config), "onggi-recover")
+    except TimeoutError:
+        error(
+            "disk_unavailable",
+            f"{config.disk_path} could not be read within {OPEN_WITHIN_S:g} s; serving without a "
+            "disk tier",
+        )
+        return None
 
 
 def open_disk(config: AgentConfig) -> OpenedDisk | None:

@@ -10,20 +10,26 @@ from aiohttp import web
 
 from onggi_sidecar.log import error, event
 from onggi_sidecar.metrics import Metrics
+from onggi_sidecar.tally import Tally
 
 METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 REQUEST_BYTES_MAX: Final = 4096
 """Nothing is ever posted here."""
+LISTEN_WITHIN_S: Final = 5.0
+"""http_host may be a name, and a name server may be silent."""
+END_WITHIN_S: Final = 1.0
+"""For answers that are being sent when the agent is told to end."""
 CONNECTIONS_MAX: Final = 64
-"""Open at once; the oldest gives way. Every pod of the cluster can connect, and idle connections
-must not use up the descriptors that clients and disk tier need."""
+"""Open at once; the oldest gives way, and is counted. Every pod of the cluster can connect, and
+idle connections must not use up the descriptors that clients and disk tier need."""
 
 
 class HttpServer:
     """Serves one agent's state. `unready` answers why the agent is not ready, or nothing."""
 
-    def __init__(self, metrics: Metrics, unready: Callable[[], str]) -> None:
+    def __init__(self, metrics: Metrics, tally: Tally, unready: Callable[[], str]) -> None:
         self.port = 0
+        self._tally = tally
         self._metrics = metrics
         self._unready = unready
         app = web.Application(client_max_size=REQUEST_BYTES_MAX)
@@ -31,21 +37,25 @@ class HttpServer:
         app.router.add_get("/readyz", self._readyz)
         app.router.add_get("/metrics", self._metrics_page)
         self._listening: asyncio.Server | None = None
-        self._runner = web.AppRunner(app, access_log=None, handle_signals=False)
+        self._runner = web.AppRunner(
+            app, access_log=None, handle_signals=False, shutdown_timeout=END_WITHIN_S
+        )
 
     async def start(self, host: str, port: int) -> None:
         """Listen. A port that is taken is reported and not fatal: the cache works without it,
         and two pods of one host network would otherwise exclude each other."""
         await self._runner.setup()
         try:
-            listening = await asyncio.get_running_loop().create_server(self._accept, host, port)
+            async with asyncio.timeout(LISTEN_WITHIN_S):
+                loop = asyncio.get_running_loop()
+                listening = await loop.create_server(self._accept, host, port)
             if not listening.sockets:  # asyncio takes a refused socket for a missing family
                 raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         except OSError as fault:
             error(
                 "http_unavailable",
-                f"cannot serve HTTP on {host}:{port}: {fault.strerror}; probes and metrics of "
-                "this agent are not served there, everything else works",
+                f"cannot serve HTTP on {host}:{port}: {fault.strerror or 'timed out'}; probes and "
+                "metrics of this agent are not served there, everything else works",
                 host=host,
                 port=port,
             )
@@ -59,6 +69,7 @@ class HttpServer:
         assert server is not None
         open_now = server.connections
         if len(open_now) >= CONNECTIONS_MAX:
+            self._tally.fault("http_crowded")
             open_now[0].force_close()
         return server()
 

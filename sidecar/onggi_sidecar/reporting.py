@@ -33,7 +33,7 @@ class Reporting:
         self._config = config
         self._figures = figures
         self._metrics = Metrics(figures, tally, disk_seconds)
-        self._http = HttpServer(self._metrics, unready)
+        self._http = HttpServer(self._metrics, tally, unready)
         self._posting: asyncio.Task[None] | None = None
 
     async def serve_http(self) -> None:

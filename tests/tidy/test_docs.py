@@ -49,3 +49,13 @@ def test_the_agents_page_names_every_event_that_it_logs() -> None:
     (line,) = [x for x in (DOCS / "agent.md").read_text().splitlines() if "Events: `" in x]
     named = set(re.findall(r"`([a-z_]+)`", line.partition("Events:")[2]))
     assert logged == named
+
+
+def test_the_tests_that_the_testing_page_names_are_there() -> None:
+    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", (DOCS / "testing.md").read_text())
+    assert len(named) > 20
+    for path, name in named:
+        text = (DOCS.parent / path).read_text()
+        assert re.search(rf"^def {name}\(", text, re.MULTILINE), f"{path}::{name}"
+    listed = set(re.findall(r"^\| `(test_\w+\.py)` \|", (DOCS / "testing.md").read_text(), re.M))
+    assert listed == {path.name for path in (DOCS.parent / "tests/faults").glob("test_*.py")}

@@ -156,6 +156,7 @@ class Engine:
     def _too_many(self, session: Session, asked: Asked) -> bool:
         if session.tickets < TICKETS_MAX:
             return False
+        self._state.counters.fault("too_many_tickets")
         self._refuse(
             asked, Status.TOO_MANY, f"{session.tickets} tickets are open; complete some first"
         )

@@ -20,6 +20,11 @@ SWEEP_S: Final = 10.0
 when one was given back has taken up to 4 MiB of it again; nothing else would ever free that."""
 
 
+STOP_WITHIN_S: Final = 2.0
+"""A step takes a millisecond, but a node that is out of memory may hold it for as long as it likes;
+the thread is a daemon and keeps no process."""
+
+
 class Work(enum.Enum):
     TOUCH = "touch"
     RELEASE = "release"
@@ -84,12 +89,12 @@ class Toucher:
             self._add(Work.RELEASE, extent)
 
     def stop(self) -> None:
-        """Ask the thread to end after its present step and wait for it."""
+        """Ask the thread to end after its present step and wait for it, if it does not hang."""
         with self._wake:
             self._stopping = True
             self._wake.notify_all()
         if self._thread.ident is not None:
-            self._thread.join()
+            self._thread.join(STOP_WITHIN_S)
 
     def _add(self, work: Work, extent: int) -> None:
         _, open_work = self._last.get(extent, (work, 0))
