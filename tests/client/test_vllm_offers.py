@@ -8,7 +8,7 @@ from typing import Any
 from vllm_stand_ins import BLOCK, PAGE, SPACE, Request
 
 from onggi import Client, block_keys
-from onggi.connectors.vllm.scheduler import MISS_KEPT_S
+from onggi.connectors.vllm.scheduler import ANSWER_KEPT_S, MISS_KEPT_S
 from onggi.connectors.vllm.worth import Tier
 from onggi_core.wire.frame import Op
 
@@ -119,6 +119,20 @@ def test_a_request_that_found_nothing_is_not_asked_about_in_every_step(
     assert client.store(block_keys(TOKENS, BLOCK), [bytes(PAGE)] * 8).stored == 8
     client.close()
     assert sides.scheduler.matched(one, 0) == (8 * BLOCK, False)  # it came while it queued
+
+
+def test_a_request_that_queued_for_long_finds_what_was_stored_meanwhile(
+    agent: Any, make_sides: Any
+) -> None:
+    queued_s = [0.0]
+    sides, one = make_sides(agent, clock=lambda: time.monotonic() + queued_s[0]), request()
+    sides.scheduler.arrived(one)
+    client = Client(agent.socket_path, spaces=[SPACE], deadline_s=2.0)
+    assert soon(lambda: Op.PREFETCH in agent.ops)
+    assert client.store(block_keys(TOKENS, BLOCK), [bytes(PAGE)] * 8).stored == 8
+    client.close()
+    queued_s[0] = ANSWER_KEPT_S
+    assert sides.scheduler.matched(one, 0) == (8 * BLOCK, False)
 
 
 def test_a_miss_costs_one_question(agent: Any, make_sides: Any) -> None:

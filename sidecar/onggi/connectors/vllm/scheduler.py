@@ -31,6 +31,10 @@ MISS_KEPT_S: Final = 0.5
 """How long a request that found nothing is not asked about again: vLLM asks each step while it
 cannot admit a request, and each would cost a round trip."""
 
+ANSWER_KEPT_S: Final = 1.0
+"""How long the answer to a new request's question holds if it was not "all of it". One that queued
+for longer asks again: what it shares with those before it has been stored meanwhile."""
+
 Answer = tuple[int, bool]
 MISS: Final[Answer] = (0, False)
 
@@ -147,7 +151,9 @@ class Scheduler:
         """How many leading blocks the agent has, in host memory or on disk."""
         asked, tracked.asked = tracked.asked, None
         if asked is not None:
-            return min(self._client.prefetch_end(asked).pending, len(keys))
+            pending = self._client.prefetch_end(asked).pending
+            if pending >= len(keys) or self._now_s() - asked.sent_s < ANSWER_KEPT_S:
+                return min(pending, len(keys))
         return self._client.lookup(keys).pending if len(keys) > local else 0
 
     def _withdraw(self, tracked: Tracked) -> None:
