@@ -34,6 +34,7 @@ def set_way(worker: Any, way: str) -> None:
 
     def load_shared(plan: Any) -> None:
         Worker.load(worker, plan)
+        worker._waited = set(worker._layers)  # nobody needs to ask for what is there
         worker._end_loads()
 
     worker.__dict__.pop("load", None)

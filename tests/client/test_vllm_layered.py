@@ -164,3 +164,30 @@ def test_an_agent_that_goes_half_way_fails_the_step_and_the_blocks_are_reported(
     again = Request("again", tokens)
     sides.scheduler.arrived(again)
     assert sides.scheduler.matched(again, 0) == (0, False)  # and not the same answer for ever
+
+
+def test_an_engine_that_does_not_ask_for_its_layers_computes_and_is_served_whole_then(
+    agent: Any, make_sides: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As one that replays a captured graph: it may have read the layers before they came."""
+    tokens = [700 + i for i in range(2 * BLOCK + 3)]
+    client = Client(agent.socket_path, spaces=[SPACE], deadline_s=5.0)
+    pages = [page_of(tokens[: (n + 1) * BLOCK]) for n in range(2)]
+    assert client.store(block_keys(tokens, BLOCK), pages).stored == 2
+    client.close()
+    sides = make_sides(agent, layerwise=True)
+    for name, asks, errors in (("first", ["l0"], {6, 7}), ("second", [], set())):
+        one = Request(name, tokens)
+        sides.scheduler.arrived(one)
+        assert sides.scheduler.matched(one, 0) == (2 * BLOCK, False)
+        sides.scheduler.admitted(one, [6, 7, 8], 2 * BLOCK)
+        plan = sides.scheduler.plan(step_output({name: 3}, {name: [6, 7, 8]}))
+        sides.worker.load(plan)
+        for layer in asks:
+            sides.worker.wait_for_layer(layer)
+        sides.worker.after_forward(plan)
+        assert sides.worker.take_errors() == errors
+        sides.scheduler.reported(sides.worker.take_report(), ())
+        sides.scheduler._failures.forget(block_keys(tokens, BLOCK))
+    assert caplog.text.count("does not ask for its layers one by one (1 of 2)") == 1
+    assert sides.memories[0].read(7) == pages[1]

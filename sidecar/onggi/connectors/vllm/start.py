@@ -72,7 +72,8 @@ def worker(
     )
     device, cores = kv_caches[layers[0]].device.type, allowed()
     spare_core = spare(cores, torch.get_num_threads() * int(fields["tp_size"]))
-    names = pages.layers if _layerwise(options, device, spare_core=spare_core) else ()
+    by_layers = _layerwise(options, device, spare_core=spare_core)
+    names = pages.layers if by_layers and not _graphs_hide_layers(vllm_config) else ()
     row = int(fields["pp_rank"]) * int(fields["tp_size"]) + int(fields["tp_rank"])
     log.info(
         "onggi: %s keeps blocks of %d tokens, %d bytes, under fingerprint %s, %s; agent %s",
@@ -167,6 +168,13 @@ def _layerwise(options: Options, device: str, *, spare_core: bool) -> bool:
     if options.layerwise != "auto":
         return options.layerwise == "on"
     return device != "cpu" or spare_core
+
+
+def _graphs_hide_layers(vllm_config: Any) -> bool:
+    """Whether whole forward passes may be replayed from a captured graph, which asks for no layer:
+    it would read them before they came."""
+    mode = vllm_config.compilation_config.cudagraph_mode
+    return mode is not None and bool(mode.has_full_cudagraphs())
 
 
 def _copier(kv_caches: Mapping[str, Any], layers: Sequence[str], pages: PageMap) -> Copier:

@@ -13,7 +13,7 @@ from typing import Final
 from onggi.client import Client
 from onggi.clock import Clock, monotonic
 from onggi.connectors.vllm.copier import Copier, Load
-from onggi.connectors.vllm.guard import Faults
+from onggi.connectors.vllm.guard import Faults, log
 from onggi.connectors.vllm.metadata import LoadJob, Report, StepPlan
 from onggi.connectors.vllm.mover import Mover
 from onggi.connectors.vllm.tally import Tally
@@ -61,6 +61,8 @@ class Worker:
         self._mover = Mover(client, copier, page_bytes, rank, faults, tally, clock, cores)
         self._layers = {name: number for number, name in enumerate(layers)}
         self._coming: list[_Coming] = []
+        self._waited: set[str] = set()
+        """Layers that the forward pass has asked for since the loads began."""
         self._held_up_s = 0.0
         self._step_failed = False
         self._errors: set[int] = set()
@@ -98,6 +100,7 @@ class Worker:
         """The forward pass is about to read this layer."""
         if not self._coming:
             return
+        self._waited.add(name)
         began_s, layer = self._now_s(), self._layers.get(name)
         for coming in self._coming:
             try:
@@ -207,7 +210,11 @@ class Worker:
         if not self._coming:
             return
         began_s = self._now_s()
-        right = [self._ended(coming) for coming in self._coming]
+        asked_for = self._waited >= self._layers.keys()
+        right = [self._ended(coming) and asked_for for coming in self._coming]
+        if not asked_for:
+            self._go_by_the_whole()
+        self._waited = set()
         self._held_up_s += self._now_s() - began_s
         self._tally.add("load_seconds", self._held_up_s)
         blocks = sum(coming.blocks for coming in self._coming) or 1
@@ -215,6 +222,17 @@ class Worker:
             took_s = self._held_up_s * coming.blocks / blocks
             self._loaded(coming.job, coming.blocks if whole else 0, took_s)
         self._coming, self._held_up_s = [], 0.0
+
+    def _go_by_the_whole(self) -> None:
+        """The forward pass did not ask for all layers, as a captured graph does not: it may have
+        read them before they came."""
+        log.warning(
+            "onggi: the engine does not ask for its layers one by one (%d of %d); loads come whole "
+            "from now on",
+            len(self._waited & self._layers.keys()),
+            len(self._layers),
+        )
+        self._layers = {}
 
     def _ended(self, coming: _Coming) -> bool:
         try:
