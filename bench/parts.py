@@ -11,6 +11,7 @@ from bench.micro.disk import disks
 from bench.micro.engines import misses, warm
 from bench.micro.lookup import lookups
 from bench.micro.memory import memory
+from bench.micro.replays import replays
 from bench.micro.together import two_clients
 from bench.sizes import Sizes
 
@@ -29,4 +30,5 @@ PARTS: Final[dict[str, Part]] = {
     "memory": memory,
     "ttft": warm,
     "miss": misses,
+    "replay": replays,
 }
