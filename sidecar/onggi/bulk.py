@@ -1,65 +1,173 @@
-"""Whole chains at once: reserve, copy and seal, or pin, copy and unpin."""
+"""Whole chains at once: reserve, copy and seal, or pin, copy and unpin.
+
+A chain is moved in parts, and the next part is asked for before the present one is copied: what the
+agent does for it, a read from disk included, goes on beside the copying.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from onggi.outcomes import Stored
+from onggi.checks import check_space_number
+from onggi.copies import runs
+from onggi.memory import HeldPages, hold_pages, hold_whole
+from onggi.outcomes import Load, Pages, Stored, StoreTicket
+from onggi.pending import PendingLoad, PendingStore
+from onggi_core.wire.replies import Slot
 from onggi_core.wire.requests import LoadOutcome, StoreOutcome
 
 if TYPE_CHECKING:
     from onggi.client import Client
 
-BATCH_BYTES: Final = 256 * 1024 * 1024
-"""Bytes of one reservation in a store, and between two looks at the lease in a load: some 50 ms of
-copying, far inside any lease."""
+PART_BYTES: Final = 4 * 1024 * 1024
+"""Of one request: a millisecond of copying, ten times what the request costs, and little enough
+that a chain which comes from disk is copied while most of it is still being read."""
+FIRST_BLOCKS: Final = 32
+"""Blocks of the first part, which nothing is copied beside; each further part has twice as many, so
+that its blocks are looked up while the one before is copied, however small they are."""
+PARTS_AHEAD: Final = 1
+DISK_PARTS_AHEAD: Final = 3
+"""Parts asked for beyond the present one, the second where blocks may come from disk: it has to be
+kept busy while one part is copied and one verified. The pages of all are pinned: 16 MiB."""
 
 
-def store(
-    client: Client, keys: Sequence[bytes], pages: Sequence[Any], parent: bytes, space: int
-) -> Stored:
+def parts(blocks: int, page_bytes: int) -> Iterator[tuple[int, int]]:
+    """(first block, end) of each request. A last one of less than half goes with the one before."""
+    most = max(1, PART_BYTES // page_bytes)
+    begin, step = 0, min(FIRST_BLOCKS, most)
+    while begin < blocks:
+        end = begin + step if blocks - begin - step >= step // 2 + 1 else blocks
+        yield begin, end
+        begin, step = end, min(2 * step, most)
+
+
+class _Memory:
+    """The caller's pages, looked at when their turn comes: a miss should not pay for them."""
+
+    def __init__(self, pages: Any, count: int, page_bytes: int, *, writable: bool) -> None:
+        self._pages = pages
+        self._page_bytes = page_bytes
+        self._writable = writable
+        self._whole = hold_whole(pages, count, page_bytes, writable=writable)
+        self.count = count if self._whole is not None else len(pages)
+
+    def part(self, begin: int, end: int) -> HeldPages:
+        """Raises ValueError naming the page that is wrong."""
+        if self._whole is not None:
+            return HeldPages(self._whole.addresses[begin:end], self._whole.keeper)
+        some = self._pages[begin:end]
+        return hold_pages(some, self._page_bytes, writable=self._writable, first=begin)
+
+
+def move_out(client: Client, pages: Pages, held: HeldPages) -> bool:
+    """See Client.copy_out."""
+    arena = client.arena(pages)
+    if arena is None:
+        return False
+    whole = arena.copy_out(runs(pages.offsets, held.addresses, pages.page_bytes))
+    return whole and client.now_s() < pages.expires_s and client.holds(pages)
+
+
+def move_in(client: Client, pages: Pages, held: HeldPages) -> bool:
+    """See Client.copy_in."""
+    arena = client.arena(pages)
+    if arena is None or client.now_s() >= pages.expires_s:
+        return False
+    whole = arena.copy_in(runs(pages.offsets, held.addresses, pages.page_bytes))
+    return whole and client.now_s() < pages.expires_s
+
+
+def store(client: Client, keys: Sequence[bytes], pages: Any, parent: bytes, space: int) -> Stored:
     """See Client.store."""
-    if len(keys) != len(pages):
-        raise ValueError(f"pages has {len(pages)} entries for {len(keys)} keys; use one each")
+    check_space_number(space, client.spaces)
+    page_bytes = client.spaces[space].page_bytes
+    memory = _Memory(pages, len(keys), page_bytes, writable=False)
+    if memory.count != len(keys):
+        raise ValueError(f"pages has {memory.count} entries for {len(keys)} keys; use one each")
+    rest = parts(len(keys), page_bytes)
+    ahead: deque[tuple[int, int, PendingStore]] = deque()
     stored = existing = 0
-    step = max(1, BATCH_BYTES // client.spaces[space].page_bytes)
-    for begin in range(0, len(keys), step):
-        some = keys[begin : begin + step]
-        ticket = client.store_prepare(some, parent=parent, space=space)
-        parent = some[-1]
-        existing += ticket.existing
-        if not ticket.granted:
-            continue
-        sources = [pages[begin + number] for number in ticket.granted]
-        outcome = StoreOutcome.ABANDONED
-        try:
-            if client.copy_in(ticket.pages(), sources):
-                outcome = StoreOutcome.SEALED
-        finally:
-            sealed = client.finish_store(ticket, outcome)
-        stored += sealed
-    return Stored(stored, existing, len(keys) - stored - existing)
+    room = True
+    try:
+        while True:
+            while room and len(ahead) <= PARTS_AHEAD and (part := next(rest, None)) is not None:
+                before = keys[part[0] - 1] if part[0] else parent
+                asked = client.store_begin(keys[slice(*part)], parent=before, space=space)
+                ahead.append((*part, asked))
+            if not ahead:
+                return Stored(stored, existing, len(keys) - stored - existing)
+            begin, end, pending = ahead[0]
+            held = memory.part(begin, end)  # looked at while the answer is on its way
+            ticket = pending.wait()
+            ahead.popleft()
+            stored += _fill(client, ticket, held)
+            existing += ticket.existing
+            room = Slot.NO_ROOM not in ticket.slots
+    finally:
+        for _, _, pending in ahead:
+            pending.cancel()
 
 
-def load(
-    client: Client, keys: Sequence[bytes], pages: Sequence[Any], wait_s: float, space: int
-) -> int:
+def _fill(client: Client, ticket: StoreTicket, held: HeldPages) -> int:
+    """Copy into the pages that were granted, and seal them; how many."""
+    granted = ticket.granted
+    if not granted:
+        return 0
+    outcome = StoreOutcome.ABANDONED
+    try:
+        if move_in(client, ticket.pages(), held.chosen(granted)):
+            outcome = StoreOutcome.SEALED
+    finally:
+        client.finish_store_later(ticket, outcome)
+    return len(granted) if outcome is StoreOutcome.SEALED else 0
+
+
+def load(client: Client, keys: Sequence[bytes], pages: Any, wait_s: float, space: int) -> int:
     """See Client.load."""
-    if len(pages) < len(keys):
-        raise ValueError(f"pages has {len(pages)} entries for {len(keys)} keys; use one each")
-    load = client.load_prepare(keys, wait_s=wait_s).wait(wait_s + client.deadline_s)
+    check_space_number(space, client.spaces)
+    page_bytes = client.spaces[space].page_bytes
+    memory = _Memory(pages, len(keys), page_bytes, writable=True)
+    if memory.count < len(keys):
+        raise ValueError(f"pages has {memory.count} entries for {len(keys)} keys; use one each")
+    until_s = client.now_s() + wait_s
+    most_ahead = DISK_PARTS_AHEAD if wait_s else PARTS_AHEAD
+    rest = parts(len(keys), page_bytes)
+    ahead: deque[tuple[int, int, PendingLoad]] = deque()
+    done = 0
+    try:
+        while True:
+            while len(ahead) <= most_ahead and (part := next(rest, None)) is not None:
+                left_s = until_s - client.now_s() if wait_s else 0.0
+                ahead.append((*part, client.load_prepare(keys[slice(*part)], wait_s=left_s)))
+            if not ahead:
+                return done
+            begin, end, pending = ahead[0]
+            held = memory.part(begin, end)  # looked at while the answer is on its way
+            got = pending.wait(max(0.0, until_s - client.now_s()) + client.deadline_s)
+            ahead.popleft()
+            done += _empty(client, got, held, space)
+            if done < end:
+                return done
+    except ValueError:  # the caller's; nothing may stay pinned for it until the next call
+        for _, _, pending in ahead:
+            pending.wait(client.deadline_s)
+        raise
+    finally:
+        for _, _, pending in ahead:
+            pending.cancel()
+
+
+def _empty(client: Client, load: Load, held: HeldPages, space: int) -> int:
+    """Copy out the blocks that were found, and give their pages back; how many."""
     if not load.blocks:
         return 0
-    row, done = load.pages(space), 0
-    step = max(1, BATCH_BYTES // row.page_bytes)
+    outcome = LoadOutcome.FAILED
     try:
-        while done < load.blocks:
-            some = row.part(done, step)
-            if not client.copy_out(some, pages[done : done + len(some.offsets)]):
-                break
-            done += len(some.offsets)
+        addresses = held.addresses[: load.blocks]
+        if move_out(client, load.pages(space), HeldPages(addresses, held.keeper)):
+            outcome = LoadOutcome.LOADED
     finally:
-        outcome = LoadOutcome.LOADED if done else LoadOutcome.FAILED
-        client.finish_load(load, outcome, blocks=done)
-    return done
+        client.finish_load(load, outcome)
+    return load.blocks if outcome is LoadOutcome.LOADED else 0

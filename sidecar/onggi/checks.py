@@ -5,20 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from onggi.memory import Held, hold
+from onggi.memory import HeldPages, hold_pages
 from onggi.outcomes import Pages
 from onggi_core.identity import DIGEST_BYTES
 from onggi_core.wire.frame import KEYS_MAX
 from onggi_core.wire.requests import SpaceSpec
 
 
-def held_pages(buffers: Sequence[Any], pages: Pages, *, writable: bool) -> list[Held]:
+def held_pages(buffers: Sequence[Any], pages: Pages, *, writable: bool) -> HeldPages:
     if len(buffers) != len(pages.offsets):
         raise ValueError(f"buffers has {len(buffers)} entries for {len(pages.offsets)} pages")
-    return [
-        hold(page, pages.page_bytes, name=f"pages[{number}]", writable=writable)
-        for number, page in enumerate(buffers)
-    ]
+    return hold_pages(buffers, pages.page_bytes, writable=writable)
+
+
+def check_space_number(space: int, spaces: Sequence[SpaceSpec]) -> None:
+    if not 0 <= space < len(spaces):
+        raise ValueError(f"space is {space}; this client has {len(spaces)}, from 0")
 
 
 def checked_keys(keys: Sequence[bytes]) -> tuple[bytes, ...]:

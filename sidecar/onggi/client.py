@@ -14,11 +14,17 @@ from typing import Any, Final
 
 from onggi import bulk
 from onggi.arena import Arena
-from onggi.checks import check_engine, check_parent, check_space, checked_keys, held_pages
+from onggi.checks import (
+    check_engine,
+    check_parent,
+    check_space,
+    check_space_number,
+    checked_keys,
+    held_pages,
+)
 from onggi.clock import Clock, monotonic
 from onggi.link import Asked, Link
 from onggi.outcomes import (
-    NO_EPOCH,
     NO_LOAD,
     NOTHING,
     OTHER_PROCESS,
@@ -28,16 +34,14 @@ from onggi.outcomes import (
     Stored,
     StoreTicket,
 )
-from onggi.pending import PendingLoad
+from onggi.pending import PendingLoad, PendingStore
 from onggi_core.identity import ROOT
 from onggi_core.wire.cut import Frame
 from onggi_core.wire.frame import SPACES_MAX
 from onggi_core.wire.replies import (
     LoadPrepared,
-    Slot,
     StatsReply,
     StoreCompleted,
-    StorePrepared,
 )
 from onggi_core.wire.replies import Looked as LookedReply
 from onggi_core.wire.requests import (
@@ -84,6 +88,7 @@ class Client:
             raise ValueError(f"deadline_s is {deadline_s}; use more than 0 and up to {WAIT_MAX_S}")
         self.spaces = tuple(spaces)
         log = log or logging.getLogger("onggi")
+        self.now_s = clock
         self._link = Link(socket_path, self.spaces, engine, deadline_s, log, clock)
 
     @property
@@ -199,31 +204,17 @@ class Client:
         self, keys: Sequence[bytes], *, parent: bytes = ROOT, space: int = 0
     ) -> StoreTicket:
         """Room for a chain that follows `parent`. Finish it with finish_store()."""
+        return self.store_begin(keys, parent=parent, space=space).wait()
+
+    def store_begin(
+        self, keys: Sequence[bytes], *, parent: bytes = ROOT, space: int = 0
+    ) -> PendingStore:
+        """Send store_prepare() and do other things; wait() has the answer, cancel() forgoes it."""
         keys = checked_keys(keys)
         check_parent(parent)
-        if not 0 <= space < len(self.spaces):
-            raise ValueError(f"space is {space}; this client has {len(self.spaces)}, from 0")
-        page_bytes = self.spaces[space].page_bytes
+        check_space_number(space, self.spaces)
         asked = self._link.begin(StorePrepare(space, parent, keys))
-        nothing = StoreTicket((Slot.NO_ROOM,) * len(keys), NO_EPOCH, page_bytes, 0.0, 0, 0)
-        if asked is None:
-            return nothing
-        session = asked.session
-
-        def abandon(answer: Frame) -> None:
-            late = self._link.understand(session, answer)
-            if isinstance(late, StorePrepared) and late.ticket:
-                self._link.tell(session, StoreComplete(late.ticket, StoreOutcome.ABANDONED))
-
-        reply = self._link.end(asked, "STORE_PREPARE", abandon)
-        if not isinstance(reply, StorePrepared) or len(reply.slots) != len(keys):
-            return nothing
-        until_s = asked.sent_s + session.lease_s
-        number = session.number if reply.ticket else 0
-        if number:
-            session.hold()
-        epoch = session.welcome.epoch
-        return StoreTicket(reply.slots, epoch, page_bytes, until_s, reply.ticket, number)
+        return PendingStore(self._link, asked, len(keys), self.spaces[space].page_bytes)
 
     def finish_store(self, ticket: StoreTicket, outcome: StoreOutcome) -> int:
         """Seal what was copied, or drop it. Returns the blocks that are visible from now on."""
@@ -236,6 +227,22 @@ class Client:
         reply = self._link.end(asked, "STORE_COMPLETE") if asked is not None else None
         session.release()
         return reply.sealed if isinstance(reply, StoreCompleted) else 0
+
+    def finish_store_later(self, ticket: StoreTicket, outcome: StoreOutcome) -> None:
+        """The same without waiting: whoever asks the agent after this finds the blocks. Blocks that
+        were not sealed after all are counted in `unsealed_blocks` and logged once."""
+        session = self._link.holder(ticket.session)
+        if session is None:
+            return
+        sealed = len(ticket.granted) if outcome is StoreOutcome.SEALED else 0
+        if session.open:
+            self._link.tell_of_store(session, StoreComplete(ticket.ticket, outcome), sealed)
+        session.release()
+
+    @property
+    def unsealed_blocks(self) -> int:
+        """Blocks that finish_store_later() was to seal and that the agent did not."""
+        return self._link.unsealed_blocks
 
     # ---- copying
 
@@ -256,12 +263,7 @@ class Client:
     def copy_out(self, pages: Pages, buffers: Sequence[Any]) -> bool:
         """Arena to memory, one writable buffer or CPU tensor a page. False: the pages are gone
         (agent restarted, lease over), and what the buffers hold is worth nothing."""
-        held = held_pages(buffers, pages, writable=True)
-        arena = self.arena(pages)
-        if arena is None:
-            return False
-        pieces = [(o, h.at, h.nbytes) for o, h in zip(pages.offsets, held, strict=True)]
-        return arena.copy_out(pieces) and self._link.now_s() < pages.expires_s and self.holds(pages)
+        return bulk.move_out(self, pages, held_pages(buffers, pages, writable=True))
 
     def holds(self, pages: Pages) -> bool:
         """Whether the agent keeps `pages` for us as far as a look at the stream can tell; True for
@@ -274,24 +276,20 @@ class Client:
 
     def copy_in(self, pages: Pages, buffers: Sequence[Any]) -> bool:
         """Memory to arena, one buffer or CPU tensor a page. False: do not seal."""
-        held = held_pages(buffers, pages, writable=False)
-        arena = self.arena(pages)
-        if arena is None or self._link.now_s() >= pages.expires_s:
-            return False
-        pieces = [(o, h.at, h.nbytes) for o, h in zip(pages.offsets, held, strict=True)]
-        return arena.copy_in(pieces) and self._link.now_s() < pages.expires_s
+        return bulk.move_in(self, pages, held_pages(buffers, pages, writable=False))
 
     # ---- all in one
 
     def store(
-        self, keys: Sequence[bytes], pages: Sequence[Any], *, parent: bytes = ROOT, space: int = 0
+        self, keys: Sequence[bytes], pages: Any, *, parent: bytes = ROOT, space: int = 0
     ) -> Stored:
-        """Keep a chain of blocks: reserve, copy, seal. pages: one buffer or CPU tensor a key."""
+        """Keep a chain of blocks: reserve, copy, seal. pages: one buffer or CPU tensor a key, or
+        one that has them all one after the other, which costs less the smaller they are."""
         return bulk.store(self, keys, pages, parent, space)
 
     def load(
-        self, keys: Sequence[bytes], pages: Sequence[Any], *, wait_s: float = 0.0, space: int = 0
+        self, keys: Sequence[bytes], pages: Any, *, wait_s: float = 0.0, space: int = 0
     ) -> int:
         """Fill the buffers of the longest leading run; returns its length in blocks, 0 on a miss.
-        Buffers behind it may have been written to and are worth nothing."""
+        pages: as in store(). Buffers behind it may have been written to and are worth nothing."""
         return bulk.load(self, keys, pages, wait_s, space)

@@ -9,7 +9,8 @@ is no faster above 1 MiB.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from operator import sub
 from typing import Final
 
 Piece = tuple[int, int, int]
@@ -42,3 +43,20 @@ def merged(pieces: Iterable[Piece]) -> list[Piece]:
     if length:
         joined.append((offset, address, length))
     return joined
+
+
+def runs(offsets: Sequence[int], addresses: Sequence[int], page_bytes: int) -> list[Piece]:
+    """The copies for pages of one size, neighbours joined as in merged(), at a third of its cost a
+    page."""
+    steps = zip(map(sub, offsets[1:], offsets), map(sub, addresses[1:], addresses), strict=True)
+    usual = (page_bytes, page_bytes)
+    ends = [number for number, step in enumerate(steps, 1) if step != usual]
+    most = max(1, COPY_MAX_BYTES // page_bytes)
+    pieces: list[Piece] = []
+    begin = 0
+    for end in (*ends, len(offsets)):
+        for first in range(begin, end, most):
+            length = (min(end, first + most) - first) * page_bytes
+            pieces.append((offsets[first], addresses[first], length))
+        begin = end
+    return pieces

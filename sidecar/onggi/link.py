@@ -19,14 +19,17 @@ from onggi.patience import Patience
 from onggi.session import AttachFailed, Session, attach
 from onggi_core.wire.cut import Frame
 from onggi_core.wire.frame import FATAL, Status, WireError
-from onggi_core.wire.replies import Reply, decode_reply
-from onggi_core.wire.requests import Hello, Request, SpaceSpec
+from onggi_core.wire.replies import Reply, StoreCompleted, decode_reply
+from onggi_core.wire.requests import Hello, Request, SpaceSpec, StoreComplete
 
 CLOSE_WAIT_S: Final = 1.0
 """For copies of other threads at close(): they take at most some 50 ms."""
 
 REFUSALS_SAID_MAX: Final = 32
 """Different sentences logged over a process's life; a peer that makes up new ones cannot flood."""
+
+UNREAD_MAX: Final = 16
+"""Answers nobody waits for that may lie unread: some hundred fill a unix socket."""
 
 _TRY_LATER: Final = frozenset({Status.STOPPING, Status.TOO_MANY})
 """Refusals that say something about the agent's state and not about the request."""
@@ -59,6 +62,7 @@ class Link:
         self._spaces = spaces
         self._engine = engine
         self._log = log
+        self.unsealed_blocks = 0
         self._closed = False
         self._session: Session | None = None
         self._sessions: dict[int, Session] = {}
@@ -162,7 +166,28 @@ class Link:
         if asked is None:
             return
         session.channel.give_up(asked.call)
-        self.check(session)
+        self._take_in(session)
+
+    def tell_of_store(self, session: Session, request: StoreComplete, sealed: int) -> None:
+        """End a store without waiting. sealed: how many blocks that should make visible."""
+        asked = self.begin_on(session, request)
+        if asked is None:
+            return
+
+        def compare(answer: Frame) -> None:
+            reply = self.understand(session, answer)
+            missing = sealed - (reply.sealed if isinstance(reply, StoreCompleted) else 0)
+            if missing > 0:
+                self.unsealed_blocks += missing
+                self._say_once("stored blocks were not sealed: their lease was over")
+
+        session.channel.give_up(asked.call, compare)
+        self._take_in(session)
+
+    def _take_in(self, session: Session) -> None:
+        """Read, now and then, what nobody waits for: both sides would fill otherwise."""
+        if session.channel.in_flight >= UNREAD_MAX:
+            self.check(session)
 
     def check(self, session: Session) -> bool:
         """Take in what the agent sent unasked or late. False: the stream has ended."""
@@ -187,10 +212,14 @@ class Link:
         said = answer.payload.decode("utf-8", "replace")
         if answer.status in _TRY_LATER or answer.status in FATAL:
             self._patience.failed(said)
-        elif said not in self._refusals and len(self._refusals) < REFUSALS_SAID_MAX:
-            self._refusals.add(said)
-            self._log.warning("onggi: the agent refused a request: %s", said)
+        else:
+            self._say_once(f"the agent refused a request: {said}")
         return None
+
+    def _say_once(self, said: str) -> None:
+        if said not in self._refusals and len(self._refusals) < REFUSALS_SAID_MAX:
+            self._refusals.add(said)
+            self._log.warning("onggi: %s", said)
 
     def late(self, session: Session, what: str, given_s: float) -> None:
         """An answer did not come within `given_s`. Enough of them in a row end the session."""

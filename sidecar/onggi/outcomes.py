@@ -88,6 +88,10 @@ class StoreTicket:
     @property
     def granted(self) -> tuple[int, ...]:
         """Numbers of the keys that got a page."""
+        if not self.ticket:
+            return ()
+        if max(self.slots) < _REFUSED_FROM:  # all of them, as a rule
+            return tuple(range(len(self.slots)))
         return tuple(i for i, slot in enumerate(self.slots) if slot < _REFUSED_FROM)
 
     @property
@@ -97,7 +101,9 @@ class StoreTicket:
 
     def pages(self) -> Pages:
         """Where the granted blocks go, in the order of `granted`."""
-        offsets = tuple(slot for slot in self.slots if slot < _REFUSED_FROM)
+        offsets = self.slots
+        if max(offsets, default=0) >= _REFUSED_FROM:
+            offsets = tuple(slot for slot in offsets if slot < _REFUSED_FROM)
         return Pages(self.epoch, offsets, self.page_bytes, self.expires_s, self.session)
 
 

@@ -1,4 +1,4 @@
-"""A load on its way: the agent brings the blocks into host memory and pins them meanwhile."""
+"""Requests on their way: a load, for which the agent may read from disk, and a store's room."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 from onggi.channel import ChannelClosed
 from onggi.link import Asked, Link
-from onggi.outcomes import NO_LOAD, Load
+from onggi.outcomes import NO_EPOCH, NO_LOAD, Load, StoreTicket
 from onggi_core.wire.cut import Frame
-from onggi_core.wire.requests import LoadOutcome
+from onggi_core.wire.replies import Slot, StorePrepared
+from onggi_core.wire.requests import LoadOutcome, StoreComplete, StoreOutcome
 
 
 class PendingLoad:
@@ -78,3 +79,47 @@ class PendingLoad:
     def _give_back(self, answer: Frame) -> None:
         if self._asked is not None:
             self._finish(self._read(self._asked, answer), LoadOutcome.UNUSED)
+
+
+class PendingStore:
+    """Waited for once, or cancelled."""
+
+    def __init__(self, link: Link, asked: Asked | None, keys: int, page_bytes: int) -> None:
+        """asked None: no room from the start."""
+        self._link = link
+        self._asked = asked
+        self._keys = keys
+        self._page_bytes = page_bytes
+
+    def wait(self) -> StoreTicket:
+        """The room there is, within the link's deadline; room that comes later is given back."""
+        nothing = StoreTicket((Slot.NO_ROOM,) * self._keys, NO_EPOCH, self._page_bytes, 0.0, 0, 0)
+        asked, self._asked = self._asked, None
+        if asked is None:
+            return nothing
+        session = asked.session
+        reply = self._link.end(asked, "STORE_PREPARE", lambda late: self._abandon(asked, late))
+        if not isinstance(reply, StorePrepared) or len(reply.slots) != self._keys:
+            return nothing
+        until_s = asked.sent_s + session.lease_s
+        if reply.ticket:
+            session.hold()
+        return StoreTicket(
+            reply.slots,
+            session.welcome.epoch,
+            self._page_bytes,
+            until_s,
+            reply.ticket,
+            session.number if reply.ticket else 0,
+        )
+
+    def cancel(self) -> None:
+        """Give the room back, whether it is here or still to come."""
+        asked, self._asked = self._asked, None
+        if asked is not None and self._link.here(asked.session):
+            asked.session.channel.give_up(asked.call, lambda late: self._abandon(asked, late))
+
+    def _abandon(self, asked: Asked, late: Frame) -> None:
+        reply = self._link.understand(asked.session, late)
+        if isinstance(reply, StorePrepared) and reply.ticket:
+            self._link.tell(asked.session, StoreComplete(reply.ticket, StoreOutcome.ABANDONED))

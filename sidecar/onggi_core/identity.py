@@ -38,6 +38,8 @@ def fingerprint(fields: Mapping[str, str | int]) -> bytes:
     one is a wrong hit some day, so connectors list theirs in one place and test each.
     Raises BadRequest for an empty mapping or a value that is neither text nor a whole number.
     """
+    if not isinstance(fields, Mapping):
+        raise BadRequest("fields", fields, "use a mapping of names to values")
     if not fields:
         raise BadRequest("fields", {}, "name at least the model")
     for name, value in fields.items():

@@ -1,0 +1,172 @@
+"""Whole chains in parts: what goes on beside a copy, and what is held when something goes wrong."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import threading
+import time
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onggi import Client, SpaceSpec, StoreOutcome, block_keys
+from onggi.bulk import FIRST_BLOCKS, PART_BYTES, parts
+from onggi.memory import hold, hold_pages
+from onggi_core.wire.frame import Op
+
+PAGE = 4096
+SPACE = SpaceSpec(b"f" * 16, PAGE, 16)
+
+
+def pat(key: bytes) -> bytes:
+    """Bytes that only this block has."""
+    return hashlib.sha256(key).digest() * (PAGE // 32)
+
+
+def chain(blocks: int, seed: int = 0) -> list[bytes]:
+    return block_keys([seed * 1_000_000 + i for i in range(blocks * 16)], 16)
+
+
+def connect(agent: Any) -> Client:
+    return Client(agent.socket_path, spaces=[SPACE], deadline_s=1.0)
+
+
+def soon(check: Any, timeout_s: float = 6.0) -> bool:
+    """True once `check` holds."""
+    until = time.monotonic() + timeout_s
+    while time.monotonic() < until:
+        if check():
+            return True
+        time.sleep(0.01)
+    return False
+
+
+@given(st.integers(0, 5000), st.sampled_from([1, 8192, 262_144, 1 << 20, 5 << 20]))
+def test_parts_cover_a_chain_and_none_is_large(blocks: int, page_bytes: int) -> None:
+    cut = list(parts(blocks, page_bytes))
+    assert [number for begin, end in cut for number in range(begin, end)] == list(range(blocks))
+    most = max(1, PART_BYTES // page_bytes)
+    assert all(0 < end - begin <= most + most // 2 for begin, end in cut)
+    assert all(begin or end <= FIRST_BLOCKS + FIRST_BLOCKS // 2 for begin, end in cut)
+
+
+def test_a_chain_of_many_parts_comes_back(agent: Any) -> None:
+    client, keys = connect(agent), chain(900)
+    stored = client.store(keys, [pat(key) for key in keys])
+    assert (stored.stored, stored.existing, stored.refused) == (900, 0, 0)
+    assert agent.ops.count(Op.STORE_PREPARE) > 3
+    pages = [bytearray(PAGE) for _ in keys]
+    assert client.load(keys, pages) == 900
+    assert [bytes(page) for page in pages] == [pat(key) for key in keys]
+    assert client.unsealed_blocks == 0
+    client.close()
+
+
+def test_one_piece_of_memory_may_hold_all_pages(agent: Any) -> None:
+    client, keys = connect(agent), chain(200)
+    whole = bytearray(b"".join(map(pat, keys)))
+    assert client.store(keys, memoryview(whole)).stored == 200
+    into = bytearray(len(whole))
+    assert client.load(keys, into) == 200
+    assert into == whole
+    assert client.store(keys, whole).existing == 200
+    with pytest.raises(ValueError, match="entries for 200 keys"):
+        client.store(keys, whole[:-1])
+    client.close()
+
+
+def test_a_chain_that_ends_in_the_middle_of_a_part_loads_up_to_there(agent: Any) -> None:
+    client, keys = connect(agent), chain(300)
+    client.store(keys[:150], [pat(key) for key in keys[:150]])
+    pages = [bytearray(PAGE) for _ in keys]
+    assert client.load(keys, pages) == 150
+    assert [bytes(page) for page in pages[:150]] == [pat(key) for key in keys[:150]]
+    client.tidy()
+    assert soon(lambda: agent.stats()["open_loads"] == 0)
+    client.close()
+
+
+def test_room_that_ends_in_the_middle_stores_up_to_there(agent: Any) -> None:
+    """1,024 pages of which another client holds 900."""
+    holder, client = connect(agent), connect(agent)
+    assert len(holder.store_prepare(chain(900, seed=1)).granted) == 900
+    keys = chain(400)
+    stored = client.store(keys, [pat(key) for key in keys])
+    assert (stored.stored, stored.refused) == (124, 276)
+    pages = [bytearray(PAGE) for _ in keys]
+    assert client.load(keys, pages) == 124
+    assert soon(lambda: agent.stats()["open_stores"] == 1)
+    client.close()
+    holder.close()
+
+
+def test_a_later_part_with_a_wrong_page_leaves_nothing_open(agent: Any) -> None:
+    client, keys = connect(agent), chain(100)
+    pages: list[Any] = [pat(key) for key in keys]
+    pages[80] = b"short"
+    with pytest.raises(ValueError, match=r"pages\[80\] has 5 bytes"):
+        client.store(keys, pages)
+    assert client.lookup(keys).ready == 32  # the part before it is whole
+    assert soon(lambda: agent.stats()["open_stores"] == 0)
+    client.close()
+
+
+def test_a_part_is_copied_while_the_next_one_is_read_from_disk(make_agent: Any) -> None:
+    """The reads of the second part wait until the first has been copied and given back."""
+    agent = make_agent(extents=1, segments=8)
+    client, keys = connect(agent), chain(96)
+    client.store(keys, [pat(key) for key in keys])
+    assert soon(lambda: agent.stats()["disk_pages"] == 96)
+    client.store(chain(256, seed=1), [bytes(PAGE)] * 256)  # pushes them out of the host tier
+    assert client.lookup(keys).ready == 0
+    read, first, late = agent._read, set(keys[:32]), threading.Event()
+
+    def read_in_order(action: Any) -> None:
+        if not first.issuperset(action.keys) and not soon(
+            lambda: agent.ops.count(Op.LOAD_COMPLETE) >= 1
+        ):
+            late.set()
+        read(action)
+
+    agent._read = read_in_order
+    pages = [bytearray(PAGE) for _ in keys]
+    assert client.load(keys, pages, wait_s=10.0) == 96
+    assert not late.is_set()
+    assert [bytes(page) for page in pages] == [pat(key) for key in keys]
+    client.close()
+
+
+def test_a_seal_that_came_too_late_is_counted(
+    agent: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("onggi_core.engine.stores.LEASE_S", 0.01)
+    client, keys = connect(agent), chain(3)
+    ticket = client.store_prepare(keys)
+    assert client.copy_in(ticket.pages(), [pat(key) for key in keys])
+    assert soon(lambda: agent.stats()["errors"].get("lease_ended"))
+    with caplog.at_level(logging.WARNING):
+        client.finish_store_later(ticket, StoreOutcome.SEALED)
+        assert client.lookup(keys).ready == 0
+    assert client.unsealed_blocks == 3
+    assert "not sealed" in caplog.text
+    client.close()
+
+
+def test_a_space_that_is_not_there_is_named(agent: Any) -> None:
+    client, keys = connect(agent), chain(1)
+    with pytest.raises(ValueError, match="space is 9; this client has 1, from 0"):
+        client.store(keys, [bytes(PAGE)], space=9)
+    with pytest.raises(ValueError, match="space is -1; this client has 1, from 0"):
+        client.load(keys, [bytearray(PAGE)], space=-1)
+    client.close()
+
+
+@pytest.mark.parametrize("kind", [bytearray, bytes, lambda n: memoryview(bytearray(n))])
+def test_pages_of_one_kind_are_held_as_each_by_itself(kind: Any) -> None:
+    pages = [kind(PAGE) for _ in range(5)]
+    held = hold_pages(pages, PAGE, writable=False)
+    one_by_one = [hold(page, PAGE, name="page", writable=False).at for page in pages]
+    assert list(held.addresses) == one_by_one
