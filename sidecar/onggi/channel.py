@@ -11,11 +11,13 @@ its id and can give back what it brings (a pin, a reservation).
 from __future__ import annotations
 
 import contextlib
+import itertools
 import select
 import socket
+import struct
 import threading
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NoReturn
 
 from onggi.clock import Clock, monotonic
 from onggi_core.wire.cut import Cutter, Frame
@@ -30,9 +32,10 @@ _READ_BYTES: Final = 64 * 1024
 a 60 us round trip, in mapping and unmapping it."""
 
 
-_LOOK_S: Final = 0.05
+_LOOK_S: Final = 0.02
 """How often a leader looks whether the connection was given up: one that may not be shut yet, since
-pages of it are in use, cannot wake it."""
+pages of it are in use, cannot wake it. While more time than this is left the leader sleeps in recv
+itself, which saves a system call; the socket has it as its own timeout."""
 
 
 class ChannelClosed(Exception):
@@ -52,10 +55,15 @@ class Call:
 
 
 class Channel:
-    """A connected unix stream socket. Thread-safe. Deadlines are points on `clock`."""
+    """A connected unix stream socket. Thread-safe. Deadlines are points on `clock`.
+
+    A lone caller takes three locks that nobody else wants, and makes two system calls: send and
+    recv. What is a plain attribute or one dictionary call here is atomic under the GIL.
+    """
 
     def __init__(self, sock: socket.socket, *, clock: Clock = monotonic) -> None:
-        sock.settimeout(0.0)
+        sock.settimeout(None)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _timeval(_LOOK_S))
         self._sock = sock
         self._clock = clock
         self._readable = select.poll()
@@ -63,21 +71,19 @@ class Channel:
         self._writable = select.poll()
         self._writable.register(sock, select.POLLOUT)
         self._send_lock = threading.Lock()
-        self._turn = threading.Condition()
-        self._leading = False
+        self._leading = threading.Lock()
+        self._lock = threading.Lock()
+        self._turn = threading.Condition(self._lock)
         self._followers = 0
         self._cutter = Cutter()
         self._buffer = memoryview(bytearray(_READ_BYTES))
         self._calls: dict[int, Call] = {}
-        self._next_id = 1
+        self._numbers = itertools.count(1)
         self._closed_because = ""
         self._shut = False
+        self.closed = False
         self.may_shut: Callable[[], bool] = lambda: True
         """Whether nobody touches a page that the end of the stream would free."""
-
-    @property
-    def closed(self) -> bool:
-        return bool(self._closed_because)
 
     @property
     def in_flight(self) -> int:
@@ -93,7 +99,7 @@ class Channel:
     def hung_up(self) -> bool:
         """Whether the stream has ended on either side, looked at now and not at the last read."""
         number = self._sock.fileno()
-        if self._closed_because or number < 0:
+        if self.closed or number < 0:
             return True
         looking = select.poll()  # one of its own: no two threads may wait on one
         looking.register(number, select.POLLRDHUP)
@@ -102,47 +108,41 @@ class Channel:
     def close(self, because: str) -> None:
         """End the connection; waiting callers get ChannelClosed. The agent drops what we held, so
         it hears of it only when `may_shut`: at once, or by shut_if_free() later."""
-        with self._turn:
-            if self._closed_because:
+        with self._lock:
+            if self.closed:
                 return
             self._closed_because = because
+            self.closed = True
             self._calls.clear()
             self._turn.notify_all()
         self.shut_if_free()
 
     def shut_if_free(self) -> None:
         """Tell the agent of an end that had to wait for pages in use."""
-        if not self._closed_because or not self.may_shut():
+        if not self.closed or not self.may_shut():
             return
-        with self._turn:
+        with self._lock:
             shut, self._shut = self._shut, True
         if shut:
             return
         with contextlib.suppress(OSError):  # the agent may have been faster
-            self._sock.shutdown(socket.SHUT_RDWR)  # wakes a leader that sleeps in poll
+            self._sock.shutdown(socket.SHUT_RDWR)  # wakes a leader that sleeps in recv
         self._sock.close()
 
     def let_go(self) -> None:
         """In a forked child: drop our descriptor and leave the parent's connection as it is."""
         self._closed_because = "forked"
-        self._shut = True
+        self.closed = self._shut = True
         self._sock.close()
 
     def start(self, op: int, payload: bytes, deadline_s: float) -> Call:
         """Send a request. Raises ChannelClosed; a send that cannot end in time closes, since half
         a frame on the stream is the end of it."""
-        with self._turn:
-            self._raise_if_closed()
-            if len(self._calls) >= IN_FLIGHT_MAX:
-                too_many = f"the agent owes {IN_FLIGHT_MAX} replies"
-            else:
-                too_many = ""
-                call = Call(self._next_id, op)
-                self._next_id += 1
-                self._calls[call.request_id] = call
-        if too_many:
-            self.close(too_many)
-            raise ChannelClosed(too_many)
+        self._raise_if_closed()
+        if len(self._calls) >= IN_FLIGHT_MAX:
+            self._fail(f"the agent owes {IN_FLIGHT_MAX} replies", None)
+        call = Call(next(self._numbers), op)
+        self._calls[call.request_id] = call
         self._send(frame(op, 0, call.request_id, payload), deadline_s)
         return call
 
@@ -159,7 +159,7 @@ class Channel:
 
     def give_up(self, call: Call, late: Callable[[Frame], None] | None = None) -> None:
         """Wait no longer. `late` is called with the reply if one comes after all."""
-        with self._turn:
+        with self._lock:
             call.late = late
             came = call.frame
         if came is not None and late is not None:
@@ -173,64 +173,82 @@ class Channel:
 
     def _send(self, data: bytes, deadline_s: float) -> None:
         with self._send_lock:
-            rest = memoryview(data)
-            while rest:
-                try:
-                    rest = rest[self._sock.send(rest) :]
-                except BlockingIOError:
-                    self._await_room(deadline_s)
-                except OSError as error:
-                    self._fail(f"sending failed: {error.strerror or error}", error)
+            try:
+                sent = self._sock.send(data, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                sent = 0
+            except OSError as error:
+                self._fail(f"sending failed: {error.strerror or error}", error)
+            if sent < len(data):
+                self._send_rest(memoryview(data)[sent:], deadline_s)
 
-    def _await_room(self, deadline_s: float) -> None:
-        left_s = deadline_s - self._clock()
-        if left_s <= 0 or not self._writable.poll(_ms(left_s)):
-            self._fail("the agent does not take in what it is sent", None)
+    def _send_rest(self, rest: memoryview, deadline_s: float) -> None:
+        while rest:
+            left_s = deadline_s - self._clock()
+            if left_s <= 0 or not self._writable.poll(_ms(left_s)):
+                self._fail("the agent does not take in what it is sent", None)
+            try:
+                rest = rest[self._sock.send(rest, socket.MSG_DONTWAIT) :]
+            except BlockingIOError:
+                continue
+            except OSError as error:
+                self._fail(f"sending failed: {error.strerror or error}", error)
 
     # ---- reading
 
     def _lead_or_follow(self, call: Call, deadline_s: float) -> bool:
         """One turn of waiting. False: the time is over."""
-        with self._turn:
-            if call.frame is not None:
-                return True
-            self._raise_if_closed()
-            if self._leading:
-                left_s = deadline_s - self._clock()
-                if left_s <= 0:
-                    return False
-                self._followers += 1
-                self._turn.wait(left_s)
-                self._followers -= 1
-                return True
-            self._leading = True
+        self._raise_if_closed()
+        if not self._leading.acquire(blocking=False) and not self._follow(call, deadline_s):
+            return call.frame is not None or self._clock() < deadline_s
         try:
             return self._lead(call, deadline_s)
         finally:
-            with self._turn:
-                self._leading = False
-                if self._followers:
+            self._leading.release()
+            if self._followers:
+                with self._lock:
                     self._turn.notify_all()
+
+    def _follow(self, call: Call, deadline_s: float) -> bool:
+        """Sleep until something has changed. True: this caller leads now.
+
+        Whoever steps down lets go of the lead first and looks for followers then, and whoever
+        follows says so first and tries for the lead then: one of the two sees the other.
+        """
+        with self._lock:
+            self._followers += 1
+            try:
+                if call.frame is not None or self.closed:
+                    return False
+                if self._leading.acquire(blocking=False):
+                    return True
+                left_s = deadline_s - self._clock()
+                if left_s > 0:
+                    self._turn.wait(left_s)
+                return False
+            finally:
+                self._followers -= 1
 
     def _lead(self, call: Call, deadline_s: float) -> bool:
         while call.frame is None:
             left_s = deadline_s - self._clock()
-            if not self._readable.poll(_ms(min(left_s, _LOOK_S)) if left_s > 0 else 0):
-                if left_s <= 0 or self._closed_because:
-                    return bool(self._closed_because)
-                continue
-            self._read()
-            if self._closed_because:
+            if left_s > _LOOK_S:
+                came = self._read(0)
+            elif left_s > 0:
+                came = bool(self._readable.poll(_ms(left_s))) and self._read(socket.MSG_DONTWAIT)
+            else:
+                came = self._read(socket.MSG_DONTWAIT)
+                return call.frame is not None or (came and call.request_id != 0)
+            if self.closed:
                 return True
-            if call.request_id == 0 or left_s <= 0:
-                return False
         return True
 
-    def _read(self) -> None:
+    def _read(self, flags: int) -> bool:
+        """Take in what is there, or comes within _LOOK_S. False: nothing."""
         try:
-            size = self._sock.recv_into(self._buffer)
+            size = self._sock.recv_into(self._buffer, 0, flags)
         except BlockingIOError:
-            return
+            return False
         except OSError as error:
             self._fail(f"reading failed: {error.strerror or error}", error)
         if not size:
@@ -241,9 +259,10 @@ class Channel:
             self._fail(error.sentence, error)
         for one in frames:
             self._hand_over(one)
+        return True
 
     def _hand_over(self, one: Frame) -> None:
-        with self._turn:
+        with self._lock:
             call = self._calls.pop(one.request_id, None)
             if call is None:
                 return  # an id we never used, or of a call made before a close
@@ -254,15 +273,20 @@ class Channel:
         if late is not None:
             late(one)
 
-    def _fail(self, because: str, cause: Exception | None) -> None:
+    def _fail(self, because: str, cause: Exception | None) -> NoReturn:
         self.close(because)
         raise ChannelClosed(self._closed_because or because) from cause
 
     def _raise_if_closed(self) -> None:
-        if self._closed_because:
+        if self.closed:
             raise ChannelClosed(self._closed_because)
 
 
 def _ms(left_s: float) -> float:
     """poll() counts in milliseconds and takes fractions up to the next one."""
     return left_s * 1000.0
+
+
+def _timeval(seconds: float) -> bytes:
+    """As setsockopt() takes it: whole seconds and microseconds, both long."""
+    return struct.pack("ll", int(seconds), round(seconds % 1 * 1e6))

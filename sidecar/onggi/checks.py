@@ -8,6 +8,7 @@ from typing import Any, Final
 from onggi.memory import HeldPages, hold_pages
 from onggi.outcomes import Pages
 from onggi_core.identity import DIGEST_BYTES
+from onggi_core.wire.fields import COUNT_BYTES, keys_to
 from onggi_core.wire.frame import KEYS_MAX
 from onggi_core.wire.requests import SpaceSpec
 
@@ -23,14 +24,15 @@ def check_space_number(space: int, spaces: Sequence[SpaceSpec]) -> None:
         raise ValueError(f"space is {space}; this client has {len(spaces)}, from 0")
 
 
-def checked_keys(keys: Sequence[bytes]) -> tuple[bytes, ...]:
+def packed_keys(keys: Sequence[bytes]) -> bytes:
+    """Keys as they go into a request, joined once for the check and for the frame."""
     if len(keys) > KEYS_MAX:
         raise ValueError(f"keys has {len(keys)} entries; one call takes up to {KEYS_MAX}")
-    keys = tuple(keys)
-    if len(b"".join(keys)) != DIGEST_BYTES * len(keys):
+    packed = keys_to(keys)
+    if len(packed) != COUNT_BYTES + DIGEST_BYTES * len(keys):
         wrong = next((k for k in keys if len(k) != DIGEST_BYTES), keys[0])
         raise ValueError(f"keys holds {wrong!r} of {len(wrong)} bytes; use {DIGEST_BYTES} bytes")
-    return keys
+    return packed
 
 
 def check_space(space: SpaceSpec) -> None:

@@ -19,8 +19,8 @@ from onggi.checks import (
     check_parent,
     check_space,
     check_space_number,
-    checked_keys,
     held_pages,
+    packed_keys,
 )
 from onggi.clock import Clock, monotonic
 from onggi.link import Asked, Link
@@ -37,7 +37,7 @@ from onggi.outcomes import (
 from onggi.pending import PendingLoad, PendingStore
 from onggi_core.identity import ROOT
 from onggi_core.wire.cut import Frame
-from onggi_core.wire.frame import SPACES_MAX
+from onggi_core.wire.frame import SPACES_MAX, Op
 from onggi_core.wire.replies import (
     LoadPrepared,
     StatsReply,
@@ -47,14 +47,11 @@ from onggi_core.wire.replies import Looked as LookedReply
 from onggi_core.wire.requests import (
     LoadComplete,
     LoadOutcome,
-    LoadPrepare,
-    Lookup,
-    Prefetch,
     SpaceSpec,
-    StatsRequest,
     StoreComplete,
     StoreOutcome,
-    StorePrepare,
+    pack_load,
+    pack_store,
 )
 
 DEADLINE_S: Final = 0.05
@@ -128,7 +125,7 @@ class Client:
 
     def lookup(self, keys: Sequence[bytes]) -> Looked:
         """How much of a chain is there. Looked(0, 0) when the agent is gone or late."""
-        return self._look(self._link.begin(Lookup(checked_keys(keys))), "LOOKUP")
+        return self._look(self._link.begin(Op.LOOKUP, packed_keys(keys)), "LOOKUP")
 
     def prefetch(self, keys: Sequence[bytes]) -> Looked:
         """As lookup(), and the agent starts to bring what lies on disk into host memory."""
@@ -136,7 +133,7 @@ class Client:
 
     def prefetch_begin(self, keys: Sequence[bytes]) -> Asked | None:
         """Send prefetch() and do other things; prefetch_end() has the answer."""
-        asked = self._link.begin(Prefetch(checked_keys(keys)))
+        asked = self._link.begin(Op.PREFETCH, packed_keys(keys))
         if asked is not None:
             self._link.check(asked.session)  # whoever only sends must read too, or both sides fill
         return asked
@@ -151,7 +148,7 @@ class Client:
 
     def stats(self) -> dict[str, Any]:
         """What the agent says about itself; empty when it is gone or late."""
-        asked = self._link.begin(StatsRequest())
+        asked = self._link.begin(Op.STATS, b"")
         reply = self._link.end(asked, "STATS") if asked is not None else None
         return reply.stats if isinstance(reply, StatsReply) else {}
 
@@ -164,7 +161,7 @@ class Client:
         memory. Finish each load with finish_load(), whatever became of it.
         """
         wait_s = min(max(wait_s, 0.0), WAIT_MAX_S)
-        asked = self._link.begin(LoadPrepare(int(wait_s * 1000), checked_keys(keys)))
+        asked = self._link.begin(Op.LOAD_PREPARE, pack_load(int(wait_s * 1000), packed_keys(keys)))
         due_s = asked.sent_s + wait_s + self._link.deadline_s if asked is not None else 0.0
         return PendingLoad(self._link, asked, due_s, self._read_load, self.finish_load)
 
@@ -176,14 +173,12 @@ class Client:
             return NO_LOAD
         session = asked.session
         session.hold()
-        epoch, until_s, number = (
-            session.welcome.epoch,
-            asked.sent_s + session.lease_s,
-            session.number,
-        )
+        epoch, until_s, number = session.epoch, asked.sent_s + session.lease_s, session.number
         rows = tuple(
-            Pages(epoch, offsets, space.page_bytes, until_s, number)
-            for space, offsets in zip(self.spaces, reply.offsets, strict=True)
+            [
+                Pages(epoch, offsets, space.page_bytes, until_s, number)
+                for space, offsets in zip(self.spaces, reply.offsets, strict=True)
+            ]
         )
         return Load(reply.blocks, rows, reply.from_disk, reply.ticket, number)
 
@@ -210,10 +205,10 @@ class Client:
         self, keys: Sequence[bytes], *, parent: bytes = ROOT, space: int = 0
     ) -> PendingStore:
         """Send store_prepare() and do other things; wait() has the answer, cancel() forgoes it."""
-        keys = checked_keys(keys)
+        packed = packed_keys(keys)
         check_parent(parent)
         check_space_number(space, self.spaces)
-        asked = self._link.begin(StorePrepare(space, parent, keys))
+        asked = self._link.begin(Op.STORE_PREPARE, pack_store(space, parent, packed))
         return PendingStore(self._link, asked, len(keys), self.spaces[space].page_bytes)
 
     def finish_store(self, ticket: StoreTicket, outcome: StoreOutcome) -> int:

@@ -10,8 +10,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from onggi.channel import Call, ChannelClosed
 from onggi.clock import Clock
@@ -35,8 +34,7 @@ _TRY_LATER: Final = frozenset({Status.STOPPING, Status.TOO_MANY})
 """Refusals that say something about the agent's state and not about the request."""
 
 
-@dataclass(frozen=True)
-class Asked:
+class Asked(NamedTuple):
     """A request under way. sent_s: when it was sent, from which leases are counted."""
 
     session: Session
@@ -125,10 +123,10 @@ class Link:
             self._begin_in_this_process()
         return session.open
 
-    def begin(self, request: Request) -> Asked | None:
+    def begin(self, op: int, payload: bytes) -> Asked | None:
         """Send a request and do not wait."""
         session = self.session()
-        return self.begin_on(session, request) if session is not None else None
+        return self._send(session, op, payload) if session is not None else None
 
     def end(
         self, asked: Asked, what: str, on_late: Callable[[Frame], None] | None = None
@@ -152,9 +150,12 @@ class Link:
 
     def begin_on(self, session: Session, request: Request) -> Asked | None:
         """Send on a session that may not be the current one: the end of a ticket it gave."""
+        return self._send(session, request.op, request.encode())
+
+    def _send(self, session: Session, op: int, payload: bytes) -> Asked | None:
         sent_s = self.now_s()
         try:
-            call = session.channel.start(request.op, request.encode(), sent_s + self.deadline_s)
+            call = session.channel.start(op, payload, sent_s + self.deadline_s)
         except ChannelClosed as error:
             self.lost(session, str(error))
             return None

@@ -106,7 +106,7 @@ class PendingStore:
             session.hold()
         return StoreTicket(
             reply.slots,
-            session.welcome.epoch,
+            session.epoch,
             self._page_bytes,
             until_s,
             reply.ticket,

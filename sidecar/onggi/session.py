@@ -44,6 +44,9 @@ class Session:
         self.channel = channel
         self.welcome = welcome
         self.arena = arena
+        self.epoch = welcome.epoch
+        self.lease_s = welcome.lease_ms / 1000.0 * LEASE_USED
+        """How long after a request was sent the pages it names may be touched."""
         self._lock = threading.Lock()
         self._holds = 0
         self._ending = False
@@ -64,11 +67,6 @@ class Session:
         self.channel.shut_if_free()  # it may have been closed before, and waited for its tickets
 
     @property
-    def lease_s(self) -> float:
-        """How long after a request was sent the pages it names may be touched."""
-        return self.welcome.lease_ms / 1000.0 * LEASE_USED
-
-    @property
     def open(self) -> bool:
         return not self.channel.closed
 
@@ -84,7 +82,8 @@ class Session:
             because = self._close_because if self._holds <= 0 else ""
         if because:
             self.channel.close(because)
-        self.channel.shut_if_free()
+        if self.channel.closed:
+            self.channel.shut_if_free()
         return bool(because)
 
     def close_when_free(self, because: str) -> bool:

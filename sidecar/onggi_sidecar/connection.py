@@ -53,6 +53,7 @@ class Connection:
         self._behind = False
         self._closing = False
         self._parted = False
+        self._unheard = False
         self._greeted = False
         self._since_s = now_s
         server.plane.watch(self._number, select.EPOLLIN, self.ready)
@@ -194,7 +195,7 @@ class Connection:
         self.send(refusal(op, status, request_id, sentence))
 
     def _write(self, raw: bytes) -> None:
-        if self._parted:
+        if self._parted or self._unheard:
             return
         sent = 0
         if not self._unsent:
@@ -202,8 +203,8 @@ class Connection:
                 sent = self._socket.send(raw)
             except BlockingIOError:
                 pass
-            except OSError:  # its end is nobody's to read; that its side has ended, reading tells
-                self.linger()
+            except OSError:
+                self._nobody_reads()
                 return
         if sent < len(raw):
             self._unsent += memoryview(raw)[sent:]
@@ -216,7 +217,7 @@ class Connection:
         except BlockingIOError:
             return
         except OSError:
-            self.linger()
+            self._nobody_reads()
             return
         del self._unsent[:sent]
         self._server.sent(sent)
@@ -224,6 +225,13 @@ class Connection:
             self._listen()
             if self._closing:
                 self._part()
+
+    def _nobody_reads(self) -> None:
+        """The client has closed. What it sent before is still done: it may have sealed a store."""
+        self._unheard = True
+        self._server.sent(len(self._unsent))
+        self._unsent = bytearray()
+        self._listen()
 
     def _listen(self) -> None:
         """Tell the plane what this connection waits for."""
@@ -240,17 +248,6 @@ class Connection:
         self._closing = True
         if self._batch is None:
             self._part()
-
-    def drop(self) -> None:
-        """It does not read its replies: send nothing more."""
-        self._tally.fault("slow_client")
-        warn(
-            "client_dropped",
-            "a client does not read its replies and was dropped",
-            session=self.session,
-            unsent_bytes=len(self._unsent),
-        )
-        self.linger()
 
     def linger(self) -> None:
         """Drop what is queued and close our side now; the end of the client's is waited for."""

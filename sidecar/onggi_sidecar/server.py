@@ -130,9 +130,19 @@ class Server:
         """Replies that a client has not read yet."""
         self._unsent_bytes += nbytes
         if connection.unsent_bytes > UNSENT_BYTES_MAX:
-            connection.drop()
+            self._drop(connection)
         elif self._unsent_bytes > ALL_UNSENT_BYTES_MAX:
-            max(self._connections.values(), key=lambda one: one.unsent_bytes).drop()
+            self._drop(max(self._connections.values(), key=lambda one: one.unsent_bytes))
+
+    def _drop(self, slow: Connection) -> None:
+        self.tally.fault("slow_client")
+        warn(
+            "client_dropped",
+            "a client does not read its replies and was dropped",
+            session=slow.session,
+            unsent_bytes=slow.unsent_bytes,
+        )
+        slow.linger()
 
     def sent(self, nbytes: int) -> None:
         self._unsent_bytes -= nbytes

@@ -18,8 +18,15 @@ from onggi_core.engine.events import Event, ExtentTouched, ModeSet, Tick
 from onggi_core.engine.state import Facts
 from onggi_core.wire.cut import Cutter, Frame
 from onggi_core.wire.frame import PAYLOAD_MAX_BYTES, Op, Status, frame
-from onggi_core.wire.replies import Mode
-from onggi_core.wire.requests import Hello, LoadPrepare, Lookup, StorePrepare
+from onggi_core.wire.replies import Mode, StorePrepared
+from onggi_core.wire.requests import (
+    Hello,
+    LoadPrepare,
+    Lookup,
+    StoreComplete,
+    StoreOutcome,
+    StorePrepare,
+)
 from onggi_sidecar import connection, server
 from onggi_sidecar.mailbox import EVENTS_A_TURN, Mailbox
 from onggi_sidecar.plane import Plane, PlaneSilent
@@ -360,4 +367,21 @@ def test_a_large_frame_comes_whole(served: Served) -> None:
     until(
         "room to be given back",
         lambda: served.plane.call(lambda: served.server._room_bytes) == server.ROOM_BYTES_MAX,
+    )
+
+
+def test_what_a_client_sent_before_it_closed_is_still_done(served: Served) -> None:
+    """Its answers can no longer be sent, but the store that it sealed last is there."""
+    leaving, staying = served.guest(), served.guest()
+    key = b"k" * 16
+    got = leaving.ask(Op.STORE_PREPARE, StorePrepare(0, bytes(16), (key,)).encode())
+    ticket = StorePrepared.decode(got.payload).ticket
+    served.mailbox.send(lambda: time.sleep(0.2))  # the plane meets all of it at once, too late
+    asking = frame(Op.STATS, 0, 2, b"") * 20
+    seal = frame(Op.STORE_COMPLETE, 0, 3, StoreComplete(ticket, StoreOutcome.SEALED).encode())
+    leaving.socket.sendall(asking + seal)
+    leaving.socket.close()
+    until(
+        "the block to be there",
+        lambda: staying.ask(Op.LOOKUP, Lookup((key,)).encode()).payload == b"\1\0\0\0" * 2,
     )

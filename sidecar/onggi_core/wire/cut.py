@@ -63,7 +63,7 @@ class Cutter:
         """Whole frames completed by `data`, in order. Raises WireError (TOO_LARGE)."""
         self.add(data)
         frames: list[Frame] = []
-        while (got := self.next()) is not None:
+        while self._at < len(self._buffer) and (got := self.next()) is not None:
             frames.append(got)
         return frames
 

@@ -97,9 +97,9 @@ class Looked:
 
     @classmethod
     def decode(cls, payload: bytes) -> Looked:
-        ready, pending = unpack(_LOOKED, payload, 0, "LOOKUP")
-        whole(payload, _LOOKED.size, "LOOKUP")
-        return cls(ready, pending)
+        if len(payload) != _LOOKED.size:
+            whole(payload, _LOOKED.size, "LOOKUP")
+        return cls(*_LOOKED.unpack(payload))
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +165,7 @@ class LoadPrepared:
             row, at = offsets_from(payload, at, "LOAD_PREPARE")
             rows.append(row)
         whole(payload, at, "LOAD_PREPARE")
-        if len({len(row) for row in rows}) > 1:
+        if spaces > 1 and len(set(map(len, rows))) > 1:
             raise WireError(Status.BAD_FRAME, "LOAD_PREPARE has spaces of different length")
         return cls(ticket, from_disk, tuple(rows))
 

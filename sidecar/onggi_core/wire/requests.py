@@ -122,7 +122,7 @@ class StorePrepare:
     op: Op = Op.STORE_PREPARE
 
     def encode(self) -> bytes:
-        return _PREPARE.pack(self.space, self.parent) + keys_to(self.keys)
+        return pack_store(self.space, self.parent, keys_to(self.keys))
 
     @classmethod
     def decode(cls, payload: bytes) -> StorePrepare:
@@ -153,7 +153,7 @@ class LoadPrepare:
     op: Op = Op.LOAD_PREPARE
 
     def encode(self) -> bytes:
-        return _WAIT.pack(self.wait_ms) + keys_to(self.keys)
+        return pack_load(self.wait_ms, keys_to(self.keys))
 
     @classmethod
     def decode(cls, payload: bytes) -> LoadPrepare:
@@ -214,6 +214,16 @@ _CLASSES: Final[dict[int, type[Request]]] = {
     Op.LOAD_COMPLETE: LoadComplete,
     Op.STATS: StatsRequest,
 }
+
+
+def pack_load(wait_ms: int, keys: bytes) -> bytes:
+    """LoadPrepare's bytes, from keys that are packed already (fields.keys_to)."""
+    return _WAIT.pack(wait_ms) + keys
+
+
+def pack_store(space: int, parent: bytes, keys: bytes) -> bytes:
+    """StorePrepare's bytes, likewise."""
+    return _PREPARE.pack(space, parent) + keys
 
 
 def decode_request(op: int, payload: bytes) -> Request:
