@@ -11,12 +11,11 @@ only where the extent's turn says that it has memory, and again after each chang
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import mmap
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from onggi.copies import Piece, copy, merged
@@ -81,7 +80,8 @@ class Arena:
         self._next_extent = 0
         """Where populate_next goes on; from the first extent again when a turn has changed."""
         self._can_populate = True
-        self._idle = threading.Condition()
+        self._lock = threading.Lock()
+        self._idle = threading.Condition(self._lock)
         self._users = 0
         self._given_up = False
         self.when_idle: Callable[[], None] = lambda: None
@@ -143,39 +143,44 @@ class Arena:
         """Copy arena bytes to memory. False: the agent took the arena back, and what was copied
         is worth nothing. Raises ValueError outside the file, before a byte is copied."""
         joined = self._ready(pieces)
-        with self._use() as may:
-            if not may:
-                return False
-            for offset, address, length in joined:
-                copy(address, self.address + offset, length)
-            return self.alive
+        may = self._begin()
+        try:
+            if may:
+                base = self.address
+                for offset, address, length in joined:
+                    copy(address, base + offset, length)
+            return may and self.alive
+        finally:
+            self._end()
 
     def copy_in(self, pieces: Iterable[Piece]) -> bool:
         """Copy memory into the arena. False: the agent took the arena back, nothing is kept.
         Raises ValueError outside the file, before a byte is copied."""
         joined = self._ready(pieces)
-        with self._use() as may:
-            if not may or not self.alive:
-                return False
-            for offset, address, length in joined:
-                copy(self.address + offset, address, length)
-            return self.alive
-
-    @contextlib.contextmanager
-    def _use(self) -> Iterator[bool]:
-        """A copy runs. False: the session was given up, so it must not begin."""
-        with self._idle:
-            self._users += 1
-            may = not self._given_up
+        may = self._begin() and self.alive
         try:
-            yield may
+            if may:
+                base = self.address
+                for offset, address, length in joined:
+                    copy(base + offset, address, length)
+            return may and self.alive
         finally:
-            with self._idle:
-                self._users -= 1
-                idle = not self._users
+            self._end()
+
+    def _begin(self) -> bool:
+        """A copy runs, until _end(). False: the session was given up, so it must not begin."""
+        with self._lock:
+            self._users += 1
+            return not self._given_up
+
+    def _end(self) -> None:
+        with self._lock:
+            self._users -= 1
+            idle = not self._users
+            if self._given_up:  # nobody else waits
                 self._idle.notify_all()
-            if idle:
-                self.when_idle()
+        if idle:
+            self.when_idle()
 
     @property
     def in_use(self) -> bool:

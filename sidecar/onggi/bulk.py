@@ -21,26 +21,35 @@ from onggi_core.wire.requests import LoadOutcome, StoreOutcome
 if TYPE_CHECKING:
     from onggi.client import Client
 
-PART_BYTES: Final = 4 * 1024 * 1024
-"""Of one request: a millisecond of copying, ten times what the request costs, and little enough
-that a chain which comes from disk is copied while most of it is still being read."""
-FIRST_BLOCKS: Final = 32
-"""Blocks of the first part, which nothing is copied beside; each further part has twice as many, so
+FIRST_BLOCKS: Final = 64
+"""Blocks of the first part, which nothing is copied beside. Each further part has twice as many, so
 that its blocks are looked up while the one before is copied, however small they are."""
+PART_BLOCKS: Final = 1024
+PART_BYTES: Final = 64 * 1024 * 1024
+"""Most of one part: a part costs a tenth of a millisecond beside its copying, mostly for code that
+the copy before has pushed out of the processor's caches, and its pages are held all the while."""
+DISK_PART_BYTES: Final = 4 * 1024 * 1024
+"""The same where blocks may come from disk: two milliseconds of reading, so that a chain is copied
+while most of it is still being read."""
 PARTS_AHEAD: Final = 1
 DISK_PARTS_AHEAD: Final = 3
-"""Parts asked for beyond the present one, the second where blocks may come from disk: it has to be
-kept busy while one part is copied and one verified. The pages of all are pinned: 16 MiB."""
+"""Parts asked for beyond the present one. A disk has to be kept busy while one part is copied and
+one verified; the pages of all of them are pinned: 16 MiB."""
 
 
-def parts(blocks: int, page_bytes: int) -> Iterator[tuple[int, int]]:
+def parts(blocks: int, most: int) -> Iterator[tuple[int, int]]:
     """(first block, end) of each request. A last one of less than half goes with the one before."""
-    most = max(1, PART_BYTES // page_bytes)
     begin, step = 0, min(FIRST_BLOCKS, most)
     while begin < blocks:
         end = begin + step if blocks - begin - step >= step // 2 + 1 else blocks
         yield begin, end
         begin, step = end, min(2 * step, most)
+
+
+def blocks_in_part(page_bytes: int, *, from_disk: bool) -> int:
+    """Most blocks of one part."""
+    nbytes = DISK_PART_BYTES if from_disk else PART_BYTES
+    return min(PART_BLOCKS, max(1, nbytes // page_bytes))
 
 
 class _Memory:
@@ -86,7 +95,7 @@ def store(client: Client, keys: Sequence[bytes], pages: Any, parent: bytes, spac
     memory = _Memory(pages, len(keys), page_bytes, writable=False)
     if memory.count != len(keys):
         raise ValueError(f"pages has {memory.count} entries for {len(keys)} keys; use one each")
-    rest = parts(len(keys), page_bytes)
+    rest = parts(len(keys), blocks_in_part(page_bytes, from_disk=False))
     ahead: deque[tuple[int, int, PendingStore]] = deque()
     stored = existing = 0
     room = True
@@ -133,7 +142,7 @@ def load(client: Client, keys: Sequence[bytes], pages: Any, wait_s: float, space
         raise ValueError(f"pages has {memory.count} entries for {len(keys)} keys; use one each")
     until_s = client.now_s() + wait_s
     most_ahead = DISK_PARTS_AHEAD if wait_s else PARTS_AHEAD
-    rest = parts(len(keys), page_bytes)
+    rest = parts(len(keys), blocks_in_part(page_bytes, from_disk=wait_s > 0))
     ahead: deque[tuple[int, int, PendingLoad]] = deque()
     done = 0
     try:

@@ -70,6 +70,9 @@ class Channel:
         self._readable.register(sock, select.POLLIN)
         self._writable = select.poll()
         self._writable.register(sock, select.POLLOUT)
+        self._ended = select.poll()
+        self._ended.register(sock, select.POLLRDHUP)
+        self._look_lock = threading.Lock()
         self._send_lock = threading.Lock()
         self._leading = threading.Lock()
         self._lock = threading.Lock()
@@ -101,9 +104,8 @@ class Channel:
         number = self._sock.fileno()
         if self.closed or number < 0:
             return True
-        looking = select.poll()  # one of its own: no two threads may wait on one
-        looking.register(number, select.POLLRDHUP)
-        return bool(looking.poll(0))
+        with self._look_lock:  # no two threads may wait on one
+            return bool(self._ended.poll(0))
 
     def close(self, because: str) -> None:
         """End the connection; waiting callers get ChannelClosed. The agent drops what we held, so
@@ -135,13 +137,20 @@ class Channel:
         self.closed = self._shut = True
         self._sock.close()
 
-    def start(self, op: int, payload: bytes, deadline_s: float) -> Call:
+    def start(
+        self,
+        op: int,
+        payload: bytes,
+        deadline_s: float,
+        late: Callable[[Frame], None] | None = None,
+    ) -> Call:
         """Send a request. Raises ChannelClosed; a send that cannot end in time closes, since half
-        a frame on the stream is the end of it."""
+        a frame on the stream is the end of it. late: gets the reply where nobody waits for it."""
         self._raise_if_closed()
         if len(self._calls) >= IN_FLIGHT_MAX:
             self._fail(f"the agent owes {IN_FLIGHT_MAX} replies", None)
         call = Call(next(self._numbers), op)
+        call.late = late
         self._calls[call.request_id] = call
         self._send(frame(op, 0, call.request_id, payload), deadline_s)
         return call

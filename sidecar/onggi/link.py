@@ -152,10 +152,16 @@ class Link:
         """Send on a session that may not be the current one: the end of a ticket it gave."""
         return self._send(session, request.op, request.encode())
 
-    def _send(self, session: Session, op: int, payload: bytes) -> Asked | None:
+    def _send(
+        self,
+        session: Session,
+        op: int,
+        payload: bytes,
+        late: Callable[[Frame], None] | None = None,
+    ) -> Asked | None:
         sent_s = self.now_s()
         try:
-            call = session.channel.start(op, payload, sent_s + self.deadline_s)
+            call = session.channel.start(op, payload, sent_s + self.deadline_s, late)
         except ChannelClosed as error:
             self.lost(session, str(error))
             return None
@@ -163,17 +169,11 @@ class Link:
 
     def tell(self, session: Session, request: Request) -> None:
         """Send a request whose reply nobody needs."""
-        asked = self.begin_on(session, request)
-        if asked is None:
-            return
-        session.channel.give_up(asked.call)
-        self._take_in(session)
+        if self._send(session, request.op, request.encode()) is not None:
+            self._take_in(session)
 
     def tell_of_store(self, session: Session, request: StoreComplete, sealed: int) -> None:
         """End a store without waiting. sealed: how many blocks that should make visible."""
-        asked = self.begin_on(session, request)
-        if asked is None:
-            return
 
         def compare(answer: Frame) -> None:
             reply = self.understand(session, answer)
@@ -182,8 +182,8 @@ class Link:
                 self.unsealed_blocks += missing
                 self._say_once("stored blocks were not sealed: their lease was over")
 
-        session.channel.give_up(asked.call, compare)
-        self._take_in(session)
+        if self._send(session, request.op, request.encode(), compare) is not None:
+            self._take_in(session)
 
     def _take_in(self, session: Session) -> None:
         """Read, now and then, what nobody waits for: both sides would fill otherwise."""

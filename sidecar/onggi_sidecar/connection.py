@@ -90,8 +90,7 @@ class Connection:
         self._behind = False
         if self._closing:
             return
-        batch: list[bytes] = []
-        self._batch = batch
+        self._batch = None  # the first answer leaves at once, somebody waits for it
         frames = taken = 0
         try:
             while (got := self._cutter.next()) is not None:
@@ -100,6 +99,8 @@ class Connection:
                 self._request(got)
                 if self._ended():
                     break
+                if self._batch is None:
+                    self._batch = []
                 frames += 1
                 taken += len(got.payload)
                 if frames == FRAMES_A_TURN or taken >= BYTES_A_TURN:
@@ -108,7 +109,7 @@ class Connection:
         except WireError as wrong:  # the cutter's: a frame that is too large to await
             self.refuse(0, 0, wrong.status, wrong.sentence)
             self.close_after_sending()
-        self._batch = None
+        batch, self._batch = self._batch, None
         if batch:
             self._write(b"".join(batch) if len(batch) > 1 else batch[0])
         if self._ended():
@@ -182,8 +183,8 @@ class Connection:
     # ---- sending
 
     def send(self, raw: bytes) -> None:
-        """Queue a frame; those of one turn leave in one write. Nothing goes to a client that was
-        parted from."""
+        """Send a frame; the later ones of a turn leave in one write. Nothing goes to a client that
+        was parted from."""
         if self._batch is not None:
             self._batch.append(raw)
         elif not self._closing:

@@ -291,3 +291,17 @@ def test_more_memory_than_the_machine_has_is_refused(start: StartAgent) -> None:
     message = agent.said("start_refused")[0]["message"]
     assert "memory is 1099511627776 bytes (1TiB), but this machine has" in message
     assert not (agent.folder / "arena").exists()
+
+
+def test_too_few_descriptors_are_refused_in_a_sentence(memory_folder: Path) -> None:
+    program = "import resource, sys; resource.setrlimit(resource.RLIMIT_NOFILE, (12, 12)); "
+    program += "from onggi_sidecar.cli import main; sys.exit(main(sys.argv[1:]))"
+    ended = subprocess.run(
+        [sys.executable, "-c", program, "agent", "--socket", str(memory_folder / "agent.sock")],
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    assert ended.returncode == 1
+    assert "this process may open 12 files (ulimit -n); allow 64 or more" in ended.stderr
+    assert "Traceback" not in ended.stderr

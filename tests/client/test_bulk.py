@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onggi import Client, SpaceSpec, StoreOutcome, block_keys
-from onggi.bulk import FIRST_BLOCKS, PART_BYTES, parts
+from onggi.bulk import FIRST_BLOCKS, PART_BYTES, blocks_in_part, parts
 from onggi.memory import hold, hold_pages
 from onggi_core.wire.frame import Op
 
@@ -44,11 +44,18 @@ def soon(check: Any, timeout_s: float = 6.0) -> bool:
     return False
 
 
-@given(st.integers(0, 5000), st.sampled_from([1, 8192, 262_144, 1 << 20, 5 << 20]))
-def test_parts_cover_a_chain_and_none_is_large(blocks: int, page_bytes: int) -> None:
-    cut = list(parts(blocks, page_bytes))
+@given(
+    st.integers(0, 5000),
+    st.sampled_from([1, 8192, 262_144, 1 << 20, 5 << 20, 100 << 20]),
+    st.booleans(),
+)
+def test_parts_cover_a_chain_and_none_is_large(
+    blocks: int, page_bytes: int, from_disk: bool
+) -> None:
+    most = blocks_in_part(page_bytes, from_disk=from_disk)
+    assert most == 1 or most * page_bytes <= PART_BYTES
+    cut = list(parts(blocks, most))
     assert [number for begin, end in cut for number in range(begin, end)] == list(range(blocks))
-    most = max(1, PART_BYTES // page_bytes)
     assert all(0 < end - begin <= most + most // 2 for begin, end in cut)
     assert all(begin or end <= FIRST_BLOCKS + FIRST_BLOCKS // 2 for begin, end in cut)
 
@@ -104,12 +111,12 @@ def test_room_that_ends_in_the_middle_stores_up_to_there(agent: Any) -> None:
 
 
 def test_a_later_part_with_a_wrong_page_leaves_nothing_open(agent: Any) -> None:
-    client, keys = connect(agent), chain(100)
+    client, keys = connect(agent), chain(200)
     pages: list[Any] = [pat(key) for key in keys]
     pages[80] = b"short"
     with pytest.raises(ValueError, match=r"pages\[80\] has 5 bytes"):
         client.store(keys, pages)
-    assert client.lookup(keys).ready == 32  # the part before it is whole
+    assert client.lookup(keys).ready == 64  # the part before it is whole
     assert soon(lambda: agent.stats()["open_stores"] == 0)
     client.close()
 
@@ -117,12 +124,12 @@ def test_a_later_part_with_a_wrong_page_leaves_nothing_open(agent: Any) -> None:
 def test_a_part_is_copied_while_the_next_one_is_read_from_disk(make_agent: Any) -> None:
     """The reads of the second part wait until the first has been copied and given back."""
     agent = make_agent(extents=1, segments=8)
-    client, keys = connect(agent), chain(96)
+    client, keys = connect(agent), chain(200)
     client.store(keys, [pat(key) for key in keys])
-    assert soon(lambda: agent.stats()["disk_pages"] == 96)
+    assert soon(lambda: agent.stats()["disk_pages"] == 200)
     client.store(chain(256, seed=1), [bytes(PAGE)] * 256)  # pushes them out of the host tier
     assert client.lookup(keys).ready == 0
-    read, first, late = agent._read, set(keys[:32]), threading.Event()
+    read, first, late = agent._read, set(keys[:64]), threading.Event()
 
     def read_in_order(action: Any) -> None:
         if not first.issuperset(action.keys) and not soon(
@@ -133,7 +140,7 @@ def test_a_part_is_copied_while_the_next_one_is_read_from_disk(make_agent: Any) 
 
     agent._read = read_in_order
     pages = [bytearray(PAGE) for _ in keys]
-    assert client.load(keys, pages, wait_s=10.0) == 96
+    assert client.load(keys, pages, wait_s=10.0) == 200
     assert not late.is_set()
     assert [bytes(page) for page in pages] == [pat(key) for key in keys]
     client.close()

@@ -134,3 +134,8 @@ def test_a_process_with_another_hash_seed_agrees() -> None:
         for seed in ("0", "1")
     }
     assert seen == {block_keys([1, 2], 2)[0].hex() + "\n"}
+
+
+def test_a_fingerprint_of_no_mapping_is_refused() -> None:
+    with pytest.raises(BadRequest, match="use a mapping of names to values"):
+        fingerprint("x")  # type: ignore[arg-type]
