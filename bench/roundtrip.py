@@ -15,9 +15,9 @@ import time
 from pathlib import Path
 from typing import Final
 
-from bench.agent import PREFIX, SHARED_MEMORY, AgentUnderTest
+from bench.agent import PREFIX, SHARED_MEMORY, AgentUnderTest, space_for
 from bench.children import start_child
-from bench.pages import Region, chain, space_for
+from bench.pages import Region, chain
 from bench.peers import memcpy
 from bench.sizes import MIB
 from bench.timing import quantile

@@ -72,11 +72,16 @@ class _Memory:
 
 def move_out(client: Client, pages: Pages, held: HeldPages) -> bool:
     """See Client.copy_out."""
+    return _copy_out(client, pages, held.addresses) and client.holds(pages)
+
+
+def _copy_out(client: Client, pages: Pages, addresses: Sequence[int]) -> bool:
+    """Whether the pages still are the agent's to keep has to be asked after it."""
     arena = client.arena(pages)
     if arena is None:
         return False
-    whole = arena.copy_out(runs(pages.offsets, held.addresses, pages.page_bytes))
-    return whole and client.now_s() < pages.expires_s and client.holds(pages)
+    whole = arena.copy_out(runs(pages.offsets, addresses, pages.page_bytes))
+    return whole and client.now_s() < pages.expires_s
 
 
 def move_in(client: Client, pages: Pages, held: HeldPages) -> bool:
@@ -169,14 +174,14 @@ def load(client: Client, keys: Sequence[bytes], pages: Any, wait_s: float, space
 
 
 def _empty(client: Client, load: Load, held: HeldPages, space: int) -> int:
-    """Copy out the blocks that were found, and give their pages back; how many."""
+    """Copy out the blocks that were found, and give their pages back; how many. That they could be
+    given back shows that they were ours until then."""
     if not load.blocks:
         return 0
-    outcome = LoadOutcome.FAILED
+    outcome, kept = LoadOutcome.FAILED, False
     try:
-        addresses = held.addresses[: load.blocks]
-        if move_out(client, load.pages(space), HeldPages(addresses, held.keeper)):
+        if _copy_out(client, load.pages(space), held.addresses[: load.blocks]):
             outcome = LoadOutcome.LOADED
     finally:
-        client.finish_load(load, outcome)
-    return load.blocks if outcome is LoadOutcome.LOADED else 0
+        kept = client.finish_load(load, outcome)
+    return load.blocks if kept and outcome is LoadOutcome.LOADED else 0

@@ -182,16 +182,17 @@ class Client:
         )
         return Load(reply.blocks, rows, reply.from_disk, reply.ticket, number)
 
-    def finish_load(self, load: Load, outcome: LoadOutcome, *, blocks: int | None = None) -> None:
-        """Give the pin back. blocks: how many leading blocks are in use now, if not all."""
+    def finish_load(self, load: Load, outcome: LoadOutcome, *, blocks: int | None = None) -> bool:
+        """Give the pin back. blocks: how many leading blocks are in use now, if not all. True: the
+        agent was there to be told, so it has kept the pages until now (unless their time is up)."""
         session = self._link.holder(load.session)
         if not load.blocks or session is None:
-            return  # nothing was pinned, or the pin ended with its session
+            return False  # nothing was pinned, or the pin ended with its session
         used = load.blocks if blocks is None else blocks
         used = used if outcome is LoadOutcome.LOADED else 0
-        if session.open:
-            self._link.tell(session, LoadComplete(load.ticket, outcome, used))
+        told = session.open and self._link.tell(session, LoadComplete(load.ticket, outcome, used))
         session.release()
+        return told
 
     # ---- storing
 

@@ -167,10 +167,12 @@ class Link:
             return None
         return Asked(session, call, sent_s)
 
-    def tell(self, session: Session, request: Request) -> None:
-        """Send a request whose reply nobody needs."""
-        if self._send(session, request.op, request.encode()) is not None:
-            self._take_in(session)
+    def tell(self, session: Session, request: Request) -> bool:
+        """Send a request whose reply nobody needs. False: there was nobody to send it to."""
+        if self._send(session, request.op, request.encode()) is None:
+            return False
+        self._take_in(session)
+        return True
 
     def tell_of_store(self, session: Session, request: StoreComplete, sealed: int) -> None:
         """End a store without waiting. sealed: how many blocks that should make visible."""

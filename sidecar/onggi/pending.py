@@ -21,7 +21,7 @@ class PendingLoad:
         asked: Asked | None,
         due_s: float,
         read: Callable[[Asked, Frame], Load],
-        finish: Callable[[Load, LoadOutcome], None],
+        finish: Callable[[Load, LoadOutcome], object],
     ) -> None:
         """asked None: a miss from the start. due_s: when even a slow promotion should be over."""
         self._link = link
