@@ -6,6 +6,7 @@ agent does for it, a read from disk included, goes on beside the copying.
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -31,10 +32,10 @@ the copy before has pushed out of the processor's caches, and its pages are held
 DISK_PART_BYTES: Final = 4 * 1024 * 1024
 """The same where blocks may come from disk: two milliseconds of reading, so that a chain is copied
 while most of it is still being read."""
-PARTS_AHEAD: Final = 1
-DISK_PARTS_AHEAD: Final = 3
-"""Parts asked for beyond the present one. A disk has to be kept busy while one part is copied and
-one verified; the pages of all of them are pinned: 16 MiB."""
+DISK_PARTS: Final = 4
+"""Parts asked for at a time where blocks may come from disk: it has to be kept busy while one is
+copied and one verified. The pages of all of them are pinned: 16 MiB. Otherwise the next part is
+asked for when the present one's answer is there and whole: what follows a gap is worth nothing."""
 
 
 def parts(blocks: int, most: int) -> Iterator[tuple[int, int]]:
@@ -101,27 +102,29 @@ def store(client: Client, keys: Sequence[bytes], pages: Any, parent: bytes, spac
     if memory.count != len(keys):
         raise ValueError(f"pages has {memory.count} entries for {len(keys)} keys; use one each")
     rest = parts(len(keys), blocks_in_part(page_bytes, from_disk=False))
-    ahead: deque[tuple[int, int, PendingStore]] = deque()
-    stored = existing = 0
-    room = True
+    ahead: deque[PendingStore] = deque()
+    stored = existing = done = 0
+
+    def ask_for_next() -> None:
+        for begin, end in itertools.islice(rest, 1):
+            before = keys[begin - 1] if begin else parent
+            ahead.append(client.store_begin(keys[begin:end], parent=before, space=space))
+
+    ask_for_next()
     try:
-        while True:
-            while room and len(ahead) <= PARTS_AHEAD and (part := next(rest, None)) is not None:
-                before = keys[part[0] - 1] if part[0] else parent
-                asked = client.store_begin(keys[slice(*part)], parent=before, space=space)
-                ahead.append((*part, asked))
-            if not ahead:
-                return Stored(stored, existing, len(keys) - stored - existing)
-            begin, end, pending = ahead[0]
-            held = memory.part(begin, end)  # looked at while the answer is on its way
-            ticket = pending.wait()
+        while ahead:
+            held = memory.part(done, done + ahead[0].blocks)  # while the answer is on its way
+            ticket = ahead[0].wait()
             ahead.popleft()
+            if Slot.NO_ROOM not in ticket.slots:
+                ask_for_next()
             stored += _fill(client, ticket, held)
             existing += ticket.existing
-            room = Slot.NO_ROOM not in ticket.slots
+            done += len(ticket.slots)
     finally:
-        for _, _, pending in ahead:
+        for pending in ahead:
             pending.cancel()
+    return Stored(stored, existing, len(keys) - stored - existing)
 
 
 def _fill(client: Client, ticket: StoreTicket, held: HeldPages) -> int:
@@ -146,31 +149,35 @@ def load(client: Client, keys: Sequence[bytes], pages: Any, wait_s: float, space
     if memory.count < len(keys):
         raise ValueError(f"pages has {memory.count} entries for {len(keys)} keys; use one each")
     until_s = client.now_s() + wait_s
-    most_ahead = DISK_PARTS_AHEAD if wait_s else PARTS_AHEAD
     rest = parts(len(keys), blocks_in_part(page_bytes, from_disk=wait_s > 0))
-    ahead: deque[tuple[int, int, PendingLoad]] = deque()
+    ahead: deque[tuple[int, PendingLoad]] = deque()
     done = 0
+
+    def ask_for_next(count: int = 1) -> None:
+        for begin, end in itertools.islice(rest, count):
+            left_s = until_s - client.now_s() if wait_s else 0.0
+            ahead.append((end, client.load_prepare(keys[begin:end], wait_s=left_s)))
+
+    ask_for_next(DISK_PARTS if wait_s else 1)
     try:
-        while True:
-            while len(ahead) <= most_ahead and (part := next(rest, None)) is not None:
-                left_s = until_s - client.now_s() if wait_s else 0.0
-                ahead.append((*part, client.load_prepare(keys[slice(*part)], wait_s=left_s)))
-            if not ahead:
-                return done
-            begin, end, pending = ahead[0]
-            held = memory.part(begin, end)  # looked at while the answer is on its way
+        while ahead:
+            end, pending = ahead[0]
+            held = memory.part(done, end)  # while the answer is on its way
             got = pending.wait(max(0.0, until_s - client.now_s()) + client.deadline_s)
             ahead.popleft()
+            if got.blocks == end - done:
+                ask_for_next()
             done += _empty(client, got, held, space)
             if done < end:
-                return done
+                break
     except ValueError:  # the caller's; nothing may stay pinned for it until the next call
-        for _, _, pending in ahead:
+        for _, pending in ahead:
             pending.wait(client.deadline_s)
         raise
     finally:
-        for _, _, pending in ahead:
+        for _, pending in ahead:
             pending.cancel()
+    return done
 
 
 def _empty(client: Client, load: Load, held: HeldPages, space: int) -> int:

@@ -84,22 +84,22 @@ class PendingLoad:
 class PendingStore:
     """Waited for once, or cancelled."""
 
-    def __init__(self, link: Link, asked: Asked | None, keys: int, page_bytes: int) -> None:
+    def __init__(self, link: Link, asked: Asked | None, blocks: int, page_bytes: int) -> None:
         """asked None: no room from the start."""
+        self.blocks = blocks
         self._link = link
         self._asked = asked
-        self._keys = keys
         self._page_bytes = page_bytes
 
     def wait(self) -> StoreTicket:
         """The room there is, within the link's deadline; room that comes later is given back."""
-        nothing = StoreTicket((Slot.NO_ROOM,) * self._keys, NO_EPOCH, self._page_bytes, 0.0, 0, 0)
+        nothing = StoreTicket((Slot.NO_ROOM,) * self.blocks, NO_EPOCH, self._page_bytes, 0.0, 0, 0)
         asked, self._asked = self._asked, None
         if asked is None:
             return nothing
         session = asked.session
         reply = self._link.end(asked, "STORE_PREPARE", lambda late: self._abandon(asked, late))
-        if not isinstance(reply, StorePrepared) or len(reply.slots) != self._keys:
+        if not isinstance(reply, StorePrepared) or len(reply.slots) != self.blocks:
             return nothing
         until_s = asked.sent_s + session.lease_s
         if reply.ticket:
