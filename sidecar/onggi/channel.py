@@ -31,7 +31,6 @@ _READ_BYTES: Final = 64 * 1024
 """Read at once, into a buffer of the channel's own: recv() of a new object of 256 KiB took 17 us of
 a 60 us round trip, in mapping and unmapping it."""
 
-
 _LOOK_S: Final = 0.02
 """How often a leader looks whether the connection was given up: one that may not be shut yet, since
 pages of it are in use, cannot wake it. While more time than this is left the leader sleeps in recv
@@ -83,8 +82,9 @@ class Channel:
         self._calls: dict[int, Call] = {}
         self._numbers = itertools.count(1)
         self._closed_because = ""
-        self._shut = False
         self.closed = False
+        self.shut = False
+        """Whether the agent was told of the end: closed, and nothing of it in use any more."""
         self.may_shut: Callable[[], bool] = lambda: True
         """Whether nobody touches a page that the end of the stream would free."""
 
@@ -92,11 +92,6 @@ class Channel:
     def in_flight(self) -> int:
         """Calls without a reply, given-up ones included."""
         return len(self._calls)
-
-    @property
-    def shut(self) -> bool:
-        """Whether the agent was told of the end: closed, and nothing of it in use any more."""
-        return self._shut
 
     @property
     def hung_up(self) -> bool:
@@ -124,7 +119,7 @@ class Channel:
         if not self.closed or not self.may_shut():
             return
         with self._lock:
-            shut, self._shut = self._shut, True
+            shut, self.shut = self.shut, True
         if shut:
             return
         with contextlib.suppress(OSError):  # the agent may have been faster
@@ -134,7 +129,7 @@ class Channel:
     def let_go(self) -> None:
         """In a forked child: drop our descriptor and leave the parent's connection as it is."""
         self._closed_because = "forked"
-        self.closed = self._shut = True
+        self.closed = self.shut = True
         self._sock.close()
 
     def start(
