@@ -40,6 +40,7 @@ def seed() -> int:
     return seed
 
 
+StartAgent = Callable[[], AgentProcess]
 StartWorker = Callable[[int, str, int], subprocess.Popen[str]]
 
 
@@ -69,29 +70,42 @@ def start_worker(memory_folder: Path) -> Iterator[StartWorker]:
         worker.communicate(timeout=WAIT_S)
 
 
+@pytest.fixture
+def start_agent(memory_folder: Path, tmp_path: Path) -> Iterator[StartAgent]:
+    started: list[AgentProcess] = []
+
+    def start_one() -> AgentProcess:
+        disk = ("--disk-path", str(tmp_path / "disk"))
+        started.append(AgentProcess(memory_folder, *FLAGS, *disk))
+        return started[-1]
+
+    yield start_one
+    for agent in started:
+        agent.clean_up()
+
+
+@pytest.mark.timeout(600)
 def test_killed_ten_times(
-    seed: int, start_worker: StartWorker, memory_folder: Path, tmp_path: Path
+    seed: int, start_worker: StartWorker, start_agent: StartAgent, tmp_path: Path
 ) -> None:
-    _kill_under_load(KILLS, seed, start_worker, memory_folder, tmp_path)
+    _kill_under_load(KILLS, seed, start_worker, start_agent, tmp_path / "disk")
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(3600)
 def test_killed_two_hundred_times(
-    seed: int, start_worker: StartWorker, memory_folder: Path, tmp_path: Path
+    seed: int, start_worker: StartWorker, start_agent: StartAgent, tmp_path: Path
 ) -> None:
-    _kill_under_load(KILLS_SOAK, seed, start_worker, memory_folder, tmp_path)
+    _kill_under_load(KILLS_SOAK, seed, start_worker, start_agent, tmp_path / "disk")
 
 
 def _kill_under_load(
-    kills: int, seed: int, start_worker: StartWorker, folder: Path, tmp_path: Path
+    kills: int, seed: int, start_worker: StartWorker, start_agent: StartAgent, disk: Path
 ) -> None:
     dice = random.Random(seed)
-    disk = tmp_path / "disk"
-    flags = (*FLAGS, "--disk-path", str(disk))
     workers = [start_worker(seed + n, *worker) for n, worker in enumerate(WORKERS)]
     for _ in range(kills):
-        agent = AgentProcess(folder, *flags)
+        agent = start_agent()
         if dice.random() < 0.25:
             time.sleep(dice.uniform(0.0, START_S_MAX))
         else:
@@ -103,18 +117,15 @@ def _kill_under_load(
         assert [worker.poll() for worker in workers] == [None] * len(workers), "a wrong byte"
         if disk.exists():
             assert sum(p.stat().st_blocks * 512 for p in disk.iterdir()) <= DISK_BYTES
-        used = sum(p.stat().st_blocks * 512 for p in folder.iterdir())
+        used = sum(p.stat().st_blocks * 512 for p in agent.folder.iterdir())
         assert used <= 16 * MIB + 64 * 1024
-    agent = AgentProcess(folder, *flags)
-    try:
-        agent.wait_for("listening")
-        stats = _wait_for_traffic(agent)
-        assert stats["hit_disk_blocks"] > 0
-        reports = [_stop(worker) for worker in workers]
-        print(f"{kills} kills; {reports}")
-        assert agent.end() == 0
-    finally:
-        agent.clean_up()
+    agent = start_agent()
+    agent.wait_for("listening")
+    stats = _wait_for_traffic(agent)
+    assert stats["hit_disk_blocks"] > 0
+    reports = [_stop(worker) for worker in workers]
+    print(f"{kills} kills; {reports}")
+    assert agent.end() == 0
     for report in reports:
         assert report["wrong"] == 0
         assert report["loaded"] > 0

@@ -24,7 +24,7 @@ def agents() -> Iterator[list[AgentProcess]]:
         agent.clean_up()
 
 
-@pytest.mark.parametrize("files", [5, 12, 32, 63, 64])
+@pytest.mark.parametrize("files", [12, 32, 63, 64])
 def test_with_few_descriptors_there_is_a_sentence_or_a_working_agent(
     files: int, agents: list[AgentProcess], memory_folder: Path, tmp_path: Path
 ) -> None:
