@@ -45,7 +45,7 @@ images: ## container images, as archives under build/images
 e2e: $(READY) ## the whole chain on a real Kubernetes with a real engine
 	@e2e/run
 
-soak: $(READY) ## what takes longer: faults by the hundred, and a real vLLM case by case (root, Debian 12)
+soak: $(READY) ## what takes longer: simulator, fuzzers, faults by the hundred; last a real vLLM (root, Debian 12)
 	@$(VENV)/bin/uv pip install -q --python $(PY) -e ".[fuzz]" || echo "no atheris for this Python: its tests are skipped"
 	@$(PY) -m pytest -m soak
 	@e2e/prepare packages python engine

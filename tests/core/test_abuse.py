@@ -9,7 +9,7 @@ from onggi_core.engine.actions import Refuse
 from onggi_core.engine.events import IoOutcome, SessionOpened
 from onggi_core.engine.state import SPACES_MAX
 from onggi_core.wire.replies import Looked
-from onggi_core.wire.requests import Hello, Lookup
+from onggi_core.wire.requests import Hello, Lookup, Prefetch
 
 A = spec("a")
 
@@ -67,3 +67,18 @@ def test_a_full_filesystem_keeps_what_is_on_disk() -> None:
             shell.end_job(next(iter(shell.jobs)), IoOutcome.NO_SPACE)
     assert shell.stats()["disk_pages"] == 4 - 2  # one each for the two blocks that were tried
     assert shell.stats()["disk_used_bytes"] == 2 * PAGE
+
+
+def test_a_key_that_a_hint_names_twice_is_brought_in_once() -> None:
+    """The second began a read into a page that was being read into: the agent ended."""
+    shell = Shell(extents=2, segments=2)
+    client = shell.open(A)
+    one, two = chain("twice", 2)
+    shell.store(client, [one, two])
+    shell.end_jobs()
+    for name in ("x", "y"):
+        shell.store(client, chain(name, 4))
+    assert shell.ask(client, Prefetch((one, two, one, two))) == Looked(0, 4)
+    assert [key for job in shell.jobs.values() for key in job.keys].count(one) == 1
+    shell.end_jobs()
+    assert shell.ask(client, Lookup((one, two))) == Looked(2, 2)

@@ -11,12 +11,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from tests.sim.agenda import Deed
+from tests.sim.broken import Broken
 from tests.sim.disk import DeviceFault, NoSpace
 from tests.sim.pages import checksum, scaled
 
 from onggi_core.engine.actions import (
     Action,
     ForgetPage,
+    HurryRead,
     ReadRun,
     ReleaseExtent,
     ReleaseSegment,
@@ -58,6 +60,9 @@ class Driver:
                 self._later(self._delay_s(), lambda: self._begin(action))
             case ForgetPage(place):
                 self._world.table.forget(place)
+            case HurryRead(job):
+                if job not in self.jobs:
+                    raise Broken("liveness", f"read {job} is to hurry and is over")
             case TouchExtent(number):
                 self._world.happened["extent touched again"] += 1
                 self.touch(number)

@@ -66,7 +66,11 @@ class Life:
         for event in adopted:
             self.world.happened["block adopted"] += len(event.keys)
             self.step(event)
-        for number in range(self.facts.extents):
+        rng, facts = self.world.rng, self.facts
+        if self.world.config.budget_every_s and rng.random() < 0.5:
+            self.budget = BudgetSet(rng.randint(1, facts.extents), rng.randint(0, facts.segments))
+        self.step(self.budget)
+        for number in range(self.budget.extents):
             self.driver.touch(number)
 
     def step(self, event: Event) -> list[Action]:

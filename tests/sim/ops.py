@@ -77,6 +77,7 @@ def write_page(session: Session, space: SpaceSpec, key: bytes, offset: int) -> T
         arena.write(offset, content, half)
     else:
         arena.write(offset, content)
+    world.filled(session, offset, content)
 
 
 def load(session: Session) -> Task:

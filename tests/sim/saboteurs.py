@@ -22,9 +22,9 @@ from onggi_core.engine.actions import (
     WriteRun,
 )
 from onggi_core.engine.engine import Engine
-from onggi_core.engine.events import Asked, Event, SessionClosed, Tick, WriteEnded
+from onggi_core.engine.events import Asked, Event, ModeSet, SessionClosed, Tick, WriteEnded
 from onggi_core.engine.state import LEASE_S, Facts
-from onggi_core.wire.replies import LoadCompleted, LoadPrepared, StoreCompleted, StorePrepared
+from onggi_core.wire.replies import LoadCompleted, LoadPrepared, Mode, StoreCompleted, StorePrepared
 from onggi_core.wire.requests import (
     LoadComplete,
     LoadOutcome,
@@ -204,6 +204,13 @@ class NeverShrinks(Saboteur):
         return [a for a in super().step(event, now_s) if not isinstance(a, extents)]
 
 
+class AlwaysActive(Saboteur):
+    """Nobody hears that the pool was paused."""
+
+    def step(self, event: Event, now_s: float) -> list[Action]:
+        return super().step(ModeSet(Mode.ACTIVE) if isinstance(event, ModeSet) else event, now_s)
+
+
 class ShortLoad(Saboteur):
     """A load that does not wait gets a block less than there is."""
 
@@ -274,6 +281,7 @@ PLANTED: Final[tuple[tuple[Callable[[Facts], Saboteur], str, str], ...]] = (
     (ForgetsToForget, "cramped", "table"),
     (LosesAnAnswer, "calm", "liveness"),
     (NeverShrinks, "shrinking", "liveness"),
+    (AlwaysActive, "usual", "modes"),
     (ShortLoad, "calm", "promises"),
     (SealsTheAbandoned, "memory", "visibility"),
     (MissesTheEnd, "deaths", "sessions"),

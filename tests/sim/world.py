@@ -99,6 +99,7 @@ class World:
         self.agenda.after(0.2, lambda: life.step(ModeSet(Mode.ACTIVE)))
         budget = BudgetSet(life.facts.extents, life.facts.segments)
         self.agenda.after(0.3, lambda: self.set_budget(budget))
+        self.agenda.after(TICK_S, self._tick)  # a drought may have begun
         until_s, until = self.agenda.now_s + REST_S, self.steps + REST_STEPS_MAX
         while self.agenda.now_s < until_s or life.driver.jobs or life.driver.touching:
             self.agenda.next()()
@@ -126,6 +127,11 @@ class World:
         if self.steps % WALK_EVERY == 0:
             for checker in self.checkers:
                 checker.walk()
+
+    def filled(self, session: Session, offset: int, content: bytes) -> None:
+        """A client wrote a page that it was given."""
+        for checker in self.checkers:
+            checker.filled(session, offset, content)
 
     def believed(self, session: Session, space: SpaceSpec, key: bytes, content: bytes) -> None:
         """A client copied a page out, and every rule says that it holds this block."""

@@ -37,9 +37,11 @@ def set_budget(state: State, event: BudgetSet, now_s: float) -> None:
             raise BadRequest(name, wanted, f"use 0 to {most}")
     state.extents.budget = event.extents
     state.segments.budget = event.segments
-    # What the shell touches unasked at the start is the present budget, not all there is room for.
-    missing = max(0, event.extents - len(state.extents.ready))
-    state.extents.coming = set(sorted(state.extents.coming)[:missing])
+    if not state.extents.told:
+        # What the shell touches unasked at its start is the first budget, not all there is room for
+        state.extents.told = True
+        missing = max(0, event.extents - len(state.extents.ready))
+        state.extents.coming = set(sorted(state.extents.coming)[:missing])
     work(state, now_s)
 
 

@@ -35,7 +35,8 @@ def prefetch(state: State, session: Session, keys: Sequence[bytes], now_s: float
         states = state.blocks.host.states
         for space in session.spaces:
             run = space.known(keys[looked.ready : looked.pending])
-            wanted = [block for block in run if states[block] == PageState.FREE]
+            absent = [block for block in run if states[block] == PageState.FREE]
+            wanted = tuple(dict.fromkeys(absent))  # a client's mistake: a key named twice
             promotion.begin(state, space, wanted, promotion.Urgency.PREFETCH, now_s)
     return looked
 

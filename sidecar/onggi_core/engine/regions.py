@@ -6,11 +6,13 @@ from __future__ import annotations
 class Regions:
     """Extents or segments by number; one in none of the sets is not there."""
 
-    __slots__ = ("again_s", "budget", "coming", "leaving", "most", "ready")
+    __slots__ = ("again_s", "budget", "coming", "leaving", "most", "ready", "told")
 
     def __init__(self, most: int) -> None:
         self.most = most
         self.budget = most
+        self.told = False
+        """Whether a budget was set in this life."""
         self.ready: set[int] = set()
         """Their pages are handed out."""
         self.coming: set[int] = set()

@@ -9,6 +9,7 @@ from tests.sim.checkers.budgets import Budgets
 from tests.sim.checkers.bytes import Bytes
 from tests.sim.checkers.leaks import Leaks
 from tests.sim.checkers.liveness import Liveness
+from tests.sim.checkers.modes import Modes
 from tests.sim.checkers.owners import Owners
 from tests.sim.checkers.promises import Promises
 from tests.sim.checkers.refusals import Refusals
@@ -26,6 +27,7 @@ CHECKERS: tuple[type[Checker], ...] = (
     Budgets,
     Table,
     Liveness,
+    Modes,
     Promises,
     Sessions,
     Refusals,

@@ -42,6 +42,9 @@ class Checker:
     def rest(self) -> None:
         """All clients are gone, every job has ended, the disk is well."""
 
+    def filled(self, session: Session, offset: int, content: bytes) -> None:
+        """A client wrote all of a page that it was given."""
+
     def believed(self, session: Session, space: SpaceSpec, key: bytes, content: bytes) -> None:
         """A client copied a page and by all rules may believe it."""
 
