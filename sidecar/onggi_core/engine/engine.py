@@ -123,7 +123,7 @@ class Engine:
         state = self._state
         match asked.request:
             case Lookup(keys):
-                return lookup.look(state, session, keys)
+                return lookup.look(state, session, keys, now_s)
             case Prefetch(keys):
                 return lookup.prefetch(state, session, keys, now_s)
             case StorePrepare():
@@ -168,6 +168,7 @@ class Engine:
 
     def _tick(self, now_s: float) -> None:
         state = self._state
+        state.breaker.may_read(now_s)  # what finds a disk that hangs
         for load in [load for load in state.waiting_loads if load.deadline_s <= now_s]:
             loads.time_over(state, load, now_s)
         for store in [

@@ -57,8 +57,9 @@ def _gather(state: State, load: Load, asked: LoadPrepare, now_s: float) -> None:
     pages = state.blocks.host
     readable = [pages.leading_readable(run) for run in load.runs]
     if may_wait:
+        disk_answers = state.breaker.may_read(now_s)
         reach = zip(load.runs, readable, strict=True)
-        load.rows = min([_reach(state, run, at) for run, at in reach])
+        load.rows = min([_reach(state, run, at, disk_answers=disk_answers) for run, at in reach])
     else:
         load.rows = min(readable)
     rows = load.rows
@@ -87,13 +88,13 @@ def _different(run: Sequence[int]) -> Sequence[int]:
     return run
 
 
-def _reach(state: State, run: Sequence[int], ready: int) -> int:
+def _reach(state: State, run: Sequence[int], ready: int, *, disk_answers: bool) -> int:
     """How far a run goes over blocks that are here, are arriving, or lie on disk."""
     host, disk = state.blocks.host.states, state.blocks.disk.states
     for at in range(ready, len(run)):
         here = host[run[at]]
         if here == PageState.FREE:
-            if disk[run[at]] not in READABLE:
+            if not disk_answers or disk[run[at]] not in READABLE:
                 return at
         elif here not in READABLE and here not in ARRIVING:
             return at

@@ -12,21 +12,23 @@ from onggi_core.page import ARRIVING, READABLE, PageState
 from onggi_core.wire.replies import Looked, Mode
 
 
-def look(state: State, session: Session, keys: Sequence[bytes]) -> Looked:
+def look(state: State, session: Session, keys: Sequence[bytes], now_s: float) -> Looked:
     """ready: the run that lies sealed in the host tier. pending: that run and on, over blocks that
-    are arriving there or lie sealed on disk. A block counts only if every space has it."""
+    are arriving there or lie sealed on disk, as long as that answers. A block counts only if every
+    space has it."""
     if state.mode is Mode.PAUSED or state.stopping:
         return Looked(0, 0)
     use = state.use()
     ready, pending = len(keys), len(keys)
+    disk_answers = state.breaker.may_read(now_s)
     for space in session.spaces:
-        ready, pending = _runs(state, space, keys[:pending], ready, use)
+        ready, pending = _runs(state, space, keys[:pending], ready, use, disk_answers=disk_answers)
     return Looked(ready, pending)
 
 
 def prefetch(state: State, session: Session, keys: Sequence[bytes], now_s: float) -> Looked:
     """As `look`, and starts to bring in what lies on disk, as far as the prefetch budget goes."""
-    looked = look(state, session, keys)
+    looked = look(state, session, keys, now_s)
     session.announces = True
     state.counters.lookup_requests += 1
     state.counters.lookup_blocks += len(keys)
@@ -42,7 +44,13 @@ def prefetch(state: State, session: Session, keys: Sequence[bytes], now_s: float
 
 
 def _runs(
-    state: State, space: Space, keys: Sequence[bytes], limit: int, use: int
+    state: State,
+    space: Space,
+    keys: Sequence[bytes],
+    limit: int,
+    use: int,
+    *,
+    disk_answers: bool,
 ) -> tuple[int, int]:
     blocks = space.known(keys)
     readable = state.blocks.host.leading_readable(blocks)
@@ -56,7 +64,7 @@ def _runs(
         if not (
             here in READABLE
             or here in ARRIVING
-            or (here == PageState.FREE and disk[block] in READABLE)
+            or (disk_answers and here == PageState.FREE and disk[block] in READABLE)
         ):
             break
         pending += 1

@@ -21,6 +21,16 @@ PREFETCHES_MAX: Final = 256
 """The part of READS_MAX that hints may fill, so that a load that waits always finds room."""
 
 
+_SEVERITY: Final = (
+    IoOutcome.ABANDONED,
+    IoOutcome.DONE,
+    IoOutcome.CORRUPT,
+    IoOutcome.NO_SPACE,
+    IoOutcome.FAULT,
+)
+"""What a read says of the device, least first."""
+
+
 class Urgency(enum.Enum):
     LOAD = enum.auto()
     PREFETCH = enum.auto()
@@ -28,8 +38,8 @@ class Urgency(enum.Enum):
 
 def begin(state: State, space: Space, blocks: Sequence[int], urgency: Urgency, now_s: float) -> int:
     """Starts to bring in blocks that the host tier lacks, in order; answers how many of the first
-    ones are on their way: fewer than asked where one is not on disk, there is no room or too much
-    is on its way already."""
+    ones are on their way: fewer than asked where one is not on disk, there is no room, too much is
+    on its way already or the disk's breaker is open."""
     on_disk = state.disk.pages.states
     ready = 0
     while ready < len(blocks) and on_disk[blocks[ready]] in READABLE:
@@ -39,7 +49,7 @@ def begin(state: State, space: Space, blocks: Sequence[int], urgency: Urgency, n
     state.disk.pages.pin(blocks[:ready])
     state.host.make_room(space, ready, use)
     begun = 0
-    while begun < ready and len(state.reads) < limit:
+    while begun < ready and len(state.reads) < limit and state.breaker.may_read(now_s):
         length = _run_length(state, space, blocks[begun:ready])
         given = state.host.take(space, blocks[begun : begun + length], _BEGAN, use)
         if not given:
@@ -75,6 +85,7 @@ def _read(
 ) -> None:
     job, index = state.serial(), state.blocks
     state.reads[job] = Read(space, blocks, now_s)
+    state.breaker.began(now_s)
     state.actions.append(
         ReadRun(
             job=job,
@@ -103,6 +114,8 @@ def hurry(state: State, block: int) -> None:
 def ended(state: State, event: ReadEnded, now_s: float) -> None:
     """A read is over: its pages join the host tier, or are given back and loads cut short."""
     read = state.reads.pop(event.job)
+    worst = max(event.outcomes, key=_SEVERITY.index)
+    state.breaker.ended(worst, began_s=read.began_s, now_s=now_s)
     state.disk.unpin(read.blocks)
     use = state.use()
     for block, outcome in zip(read.blocks, event.outcomes, strict=True):

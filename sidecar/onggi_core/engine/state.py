@@ -6,6 +6,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from onggi_core.breaker import Breaker
 from onggi_core.engine.actions import Action, ForgetPage
 from onggi_core.engine.counters import Counters
 from onggi_core.engine.regions import Regions
@@ -105,6 +106,8 @@ class State:
         self.reads: dict[int, Read] = {}
         self.hinted: dict[int, int] = {}
         """Of blocks that come on a hint and nobody waits for: the job of their read."""
+        self.breaker = Breaker()
+        """Of the disk tier: while it is open, what lies there alone is a miss."""
         self.resting_segments: dict[int, None] = {}
         """Disk segments that found no space when they were to be made; tried again later."""
         self.stores: OrderedDict[int, Store] = OrderedDict()

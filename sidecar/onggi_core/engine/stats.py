@@ -35,6 +35,8 @@ def snapshot(state: State) -> dict[str, Any]:
         "waiting_loads": len(state.waiting_loads),
         "writes_in_flight": len(state.writes),
         "reads_in_flight": len(state.reads),
+        "disk_breaker": state.breaker.state.name.lower(),
+        "disk_breaker_opened": state.breaker.opened,
         "dirty_blocks": len(state.dirty),
         **dataclasses.asdict(state.counters),
     }
