@@ -10,7 +10,10 @@ from __future__ import annotations
 
 import heapq
 from array import array
+from collections import deque
 from collections.abc import Sequence
+from itertools import repeat
+from operator import floordiv, mod
 from typing import Final
 
 from onggi_core.errors import BadRequest
@@ -79,15 +82,15 @@ class Slab:
         """Pages of an earlier life, each with its owner; their regions are spare until now or of
         this stride. False, with no page given, where a place comes twice. Raises BadRequest for a
         place that is not a free page of this stride, and gives none then either."""
-        region_bytes = self.region_bytes
-        numbers = [place // region_bytes for place in places]
-        indices = [place % region_bytes // stride for place in places]
-        self._check_adopted(stride, places, numbers, indices)
+        numbers = list(map(floordiv, places, repeat(self.region_bytes)))
+        within = list(map(mod, places, repeat(self.region_bytes)))
+        indices = list(map(floordiv, within, repeat(stride)))
+        self._check_adopted(stride, within, numbers, indices)
         views = {
             number: memoryview(self._assigned(number, stride)).cast("i") for number in set(numbers)
         }
-        for number, index, owner in zip(numbers, indices, owners, strict=True):
-            views[number][index] = owner
+        rows = map(views.__getitem__, numbers)
+        deque(map(memoryview.__setitem__, rows, indices, owners), maxlen=0)  # a loop, but in C
         taken = {n: self._regions[n].free - view.tolist().count(FREE) for n, view in views.items()}
         if sum(taken.values()) < len(places):
             for number, index in zip(numbers, indices, strict=True):
@@ -251,22 +254,21 @@ class Slab:
         self._empty.add(number)
 
     def _check_adopted(
-        self, stride: int, places: Sequence[int], numbers: list[int], indices: list[int]
+        self, stride: int, within: list[int], numbers: list[int], indices: list[int]
     ) -> None:
-        begins = [n * self.region_bytes + i * stride for n, i in zip(numbers, indices, strict=True)]
-        there = {*self._regions, *self._spare}
-        wrong = (
-            max(indices, default=0) >= max(1, self.region_bytes // stride)
-            or not set(numbers) <= there
-        )
-        if not wrong and begins == list(places):
-            known = {n for n in set(numbers) if n in self._regions}
+        asked = set(numbers)
+        known = {number for number in asked if number in self._regions}
+        if (
+            not any(map(mod, within, repeat(stride)))
+            and max(indices, default=0) < max(1, self.region_bytes // stride)
+            and asked <= {*known, *self._spare}
+        ):
             rows = zip(numbers, indices, strict=True)
             if not known or all(
                 number not in known or self._takes(number, stride, index) for number, index in rows
             ):
                 return
-        raise BadRequest("places", len(places), f"each must be a free page of {stride} bytes")
+        raise BadRequest("places", len(within), f"each must be a free page of {stride} bytes")
 
     def _takes(self, number: int, stride: int, index: int) -> bool:
         region = self._regions[number]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from array import array
 
 from onggi_core.identity import ROOT
 from onggi_core.index.adopting import add_adopted, latest_rows
@@ -114,8 +115,13 @@ def test_a_chain_taken_at_once_ranks_as_its_blocks_one_by_one() -> None:
             begin, count = len(here), dice.randrange(1, 6)
             blocks = range(begin, begin + count)
             parents = [dice.choice([NOWHERE, *here, *blocks[:at]]) for at in range(count)]
-            step = dice.randrange(2)
-            at_once.insert_all(blocks, parents, 0, use * 10, step)
+            step = 1
+            if dice.randrange(2):
+                parents[1:], step = blocks[:-1], 0
+                at_once.insert_chain(blocks, parents[0], 0, use * 10)
+            else:
+                kids = array("i", [parents.count(block) for block in blocks])
+                at_once.insert_all(blocks, parents, 0, use * 10, kids=kids)
             for at, block in enumerate(blocks):
                 each.insert(block, parents[at], 0, use * 10 + at * step)
             here += blocks

@@ -31,7 +31,7 @@ def check(engine: Engine) -> None:
 
 def _check_names(state: State) -> None:
     index = state.blocks
-    known = {}
+    known: dict[int, object] = {}
     for space in state.space_rows:
         if space is not None:
             assert index.ids[space.number] is space.ids
@@ -72,7 +72,8 @@ def _check_pages(state: State, tier: Tier) -> None:
 
 
 def _check_regions(tier: Tier) -> None:
-    slab, free, owned = tier.slab, Counter(), 0
+    slab, owned = tier.slab, 0
+    free: Counter[int] = Counter()
     for number, region in slab._regions.items():
         owners = list(slab.owners_in(number))
         assert region.free == owners.count(FREE), f"free pages of region {number}"

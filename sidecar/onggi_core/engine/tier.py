@@ -55,8 +55,9 @@ class Tier:
     # ---- pages
 
     def take(self, space: Space, blocks: Sequence[int], event: PageEvent, use: int) -> int:
-        """Pages in a row for the first of `blocks`, in the state `event` leads to, each following
-        the one before it; answers how many, 0 if there is no room. Evicts nothing."""
+        """Pages in a row for the first of `blocks`, in the state `event` leads to; answers how
+        many, 0 if there is no room. Evicts nothing. A range is a chain: each of its blocks follows
+        the one before it."""
         found = self.slab.take(space.stride_bytes, blocks)
         if found is None:
             return 0
@@ -64,7 +65,12 @@ class Tier:
         given = blocks[:count]
         self.pages.on_all(given, event)
         self.pages.put(given, place, space.stride_bytes)
-        self.ranking.insert_all(given, self._blocks.parents_of(given), space.group, use)
+        parents = self._blocks.parent
+        if type(given) is range:
+            self.ranking.insert_chain(given, parents[given.start], space.group, use)
+        else:
+            for block in given:
+                self.ranking.insert(block, parents[block], space.group, use)
         self._count(space, count)
         return count
 
@@ -72,7 +78,9 @@ class Tier:
         """Blocks of an earlier life whose places the slab already gave to them, oldest first.
         use: the number of the first one's last use; each other's is one more."""
         self.pages.adopt(blocks, places)
-        self.ranking.insert_all(blocks, self._blocks.parents_of(blocks), space.group, use, 1)
+        index = self._blocks
+        kids = index.kids[blocks.start : blocks.stop] if type(blocks) is range else None
+        self.ranking.insert_all(blocks, index.parents_of(blocks), space.group, use, kids=kids)
         self._count(space, len(blocks))
 
     def seal(self, blocks: Sequence[int], event: PageEvent) -> None:

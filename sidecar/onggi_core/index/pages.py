@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from itertools import repeat
+from operator import rshift
 from typing import Final
 
 from onggi_core.errors import IllegalMove
@@ -95,7 +97,7 @@ class Pages:
     def adopt(self, blocks: Sequence[int], places: Sequence[int]) -> None:
         """Pages of an earlier life, each at its own place."""
         self.on_all(blocks, PageEvent.ADOPTED)
-        units = array("I", [place >> UNIT_BITS for place in places])
+        units = array("I", map(rshift, places, repeat(UNIT_BITS)))
         if type(blocks) is range:
             self.places[blocks.start : blocks.stop] = units
             return

@@ -1,45 +1,82 @@
-"""A ranking that takes a chain at once, a column at a time: a loop would be most of a store."""
+"""A ranking that takes many blocks at once, a column at a time: a loop would be most of a store."""
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
 
-from onggi_core.policy.ranking import _FRESH_MAX, _RESIDENT, Ranking
+from onggi_core.policy.ranking import _FRESH_MAX, _RESIDENT, NOWHERE, Ranking
 
 
 class ChainRanking(Ranking):
+    def insert_chain(self, blocks: range, parent: int, group: int, use: int) -> None:
+        """As `insert` of blocks that are not here, each following the one before it."""
+        begin, end, count = blocks.start, blocks.stop, len(blocks)
+        self._reach(max(end - 1, parent))
+        if any(self._kids[begin:end]):
+            for block in blocks:
+                self.insert(block, parent, group, use)
+                parent = block
+            return
+        above = array("i", range(begin - 1, end - 1))
+        above[0] = parent
+        self._set(blocks, above, group, array("q", [use]) * count)
+        self._kids[begin:end] = array("i", [1]) * count
+        self._kids[end - 1] = 0
+        self._follow(parent)
+        self._leaves += 1
+        self._set_aside([end - 1])
+
     def insert_all(
-        self, blocks: Sequence[int], parents: Sequence[int], group: int, use: int, step: int = 0
+        self,
+        blocks: Sequence[int],
+        parents: Sequence[int],
+        group: int,
+        use: int,
+        *,
+        kids: array[int] | None = None,
     ) -> None:
-        """As `insert` of blocks that are not here, in order; each one's use is `step` above that of
-        the one before. A range of blocks is done a column at a time, if none has children yet."""
-        if not blocks:
-            return
-        for top in (max(blocks), max(parents)):
-            if top >= len(self._flags):
-                self._grow(top + 1)
-        begin, end, count = blocks[0], blocks[-1] + 1, len(blocks)
-        if type(blocks) is not range or any(self._kids[begin:end]):
+        """As `insert` of blocks that are not here, in order, each used one later than the one
+        before. kids: of a range of blocks, how many of them follow each, where that is known; then
+        their parents form no ring."""
+        self._reach(blocks[-1] if type(blocks) is range else max(blocks))
+        self._reach(max(parents))
+        begin, end = blocks[0], blocks[-1] + 1
+        if kids is None or type(blocks) is not range or any(self._kids[begin:end]):
             for number, (block, parent) in enumerate(zip(blocks, parents, strict=True)):
-                self.insert(block, parent, group, use + number * step)
+                self.insert(block, parent, group, use + number)
             return
-        self.now = use + (count - 1) * step
-        uses = range(use, use + count * step, step) if step else [use] * count
-        self._parent[begin:end] = array("i", parents)
-        self._use[begin:end] = array("q", uses)
+        self._set(blocks, array("i", parents), group, array("q", range(use, use + len(blocks))))
+        self._kids[begin:end] = kids
+        for parent in [one for one in parents if not begin <= one < end]:
+            self._follow(parent)
+        leaves = [block for block, count in zip(blocks, kids, strict=True) if not count]
+        self._leaves += len(leaves)
+        self._set_aside(leaves)
+
+    def _reach(self, top: int) -> None:
+        if top >= len(self._flags):
+            self._grow(top + 1)
+
+    def _set(self, blocks: range, above: array[int], group: int, uses: array[int]) -> None:
+        begin, end, count = blocks.start, blocks.stop, len(blocks)
+        self._parent[begin:end] = above
+        self._use[begin:end] = uses
         self._count[begin:end] = array("B", bytes(count))
         self._group[begin:end] = array("H", [group]) * count
         self._flags[begin:end] = array("B", [_RESIDENT]) * count
         self._blocks += count
-        kids, flags = self._kids, self._flags
-        for parent in parents:
-            if parent >= 0:
-                if not (kids[parent] or begin <= parent < end) and flags[parent] & _RESIDENT:
-                    self._leaves -= 1
-                kids[parent] += 1
-        leaves = [block for block in blocks if not kids[block]]
-        self._leaves += len(leaves)
+        self.now = uses[-1]
+
+    def _follow(self, parent: int) -> None:
+        """One more block follows `parent`, which may be a leaf until now, or not here."""
+        if parent == NOWHERE:
+            return
+        if not self._kids[parent] and self._flags[parent] & _RESIDENT:
+            self._leaves -= 1
+        self._kids[parent] += 1
+
+    def _set_aside(self, leaves: list[int]) -> None:
         self._fresh += leaves
         if len(self._fresh) >= _FRESH_MAX:
             self._sort_fresh()
