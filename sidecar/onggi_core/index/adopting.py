@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from operator import eq
 
 from onggi_core.identity import ROOT
 from onggi_core.index.blocks import DEPTH_MAX, Blocks
@@ -62,24 +63,31 @@ def _all_named(
 def _count(blocks: Blocks, made: range, above: list[int]) -> None:
     """Children and depth, rows in order: a parent that comes later counts as a first block.
 
-    Every ring has a row that follows a later one, or itself: those alone are looked at for one.
+    Most rows follow the row before them; the others alone are looked at one by one. Every ring has
+    a row that follows a later one, or itself, and is cut there.
     """
-    begin, behind, backward = made.start, made.stop, []
-    kids, depth = [0] * len(made), [0] * len(made)
-    for row, parent in enumerate(above):
-        if begin <= parent < behind:
-            kids[parent - begin] += 1
-            depth[row] = depth[parent - begin] + 1
-            if parent - begin >= row:
-                backward.append(row)
-        elif parent >= 0:
-            blocks.kids[parent] += 1
-            depth[row] = 1
-    if max(depth) > DEPTH_MAX:
-        depth = [min(one, DEPTH_MAX) for one in depth]
-    blocks.depth[begin:behind] = array("H", depth)
-    blocks.kids[begin:behind] = array("i", kids)
-    for row in backward:
-        if blocks.leads_to(above[row], made[row]):
-            blocks.parent[made[row]] = NOWHERE
-            blocks.kids[above[row]] -= 1
+    begin, end = made.start, made.stop
+    follows = bytes(map(eq, above, range(begin - 1, end - 1)))  # what the first follows is no row
+    kids = blocks.kids
+    kids[begin:end] = array("i", [*follows[1:], 0])
+    row = 0
+    while row >= 0:
+        behind = follows.find(0, row + 1)
+        parent, block = above[row], begin + row
+        depth = 0
+        if parent != NOWHERE:
+            kids[parent] += 1
+            depth = 1 if parent >= block else blocks.depth[parent] + 1
+            if begin <= parent < end and parent >= block and blocks.leads_to(parent, block):
+                blocks.parent[block] = NOWHERE
+                kids[parent] -= 1
+        _fill_depth(blocks, block, depth, (behind if behind >= 0 else len(follows)) - row)
+        row = behind
+
+
+def _fill_depth(blocks: Blocks, first: int, depth: int, count: int) -> None:
+    """A chain of `count` blocks, the first one with `depth` before it."""
+    depths = range(depth, depth + count)
+    blocks.depth[first : first + count] = array(
+        "H", depths if depth + count <= DEPTH_MAX else [min(one, DEPTH_MAX) for one in depths]
+    )
