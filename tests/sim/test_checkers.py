@@ -7,7 +7,7 @@ from tests.sim.checkers.all import CHECKERS
 from tests.sim.runner import ENGINE_FAULT, Outcome, run, shrink
 from tests.sim.saboteurs import PLANTED, WrongOffset
 
-SEEDS = 4
+SEEDS = 8
 STEPS = 3000
 
 
