@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from onggi_core.engine.events import Adopted
+from onggi_core.quantity import spell_bytes
 from onggi_core.wire.requests import SpaceSpec
 from onggi_sidecar.disk.budget import DiskPlan, nominal_segment_bytes, plan_disk
 from onggi_sidecar.disk.columns import adopted_columns
@@ -101,8 +102,8 @@ def _scan(path: Path, budget_bytes: int, report: RecoveryReport) -> Scanned | No
         return None
     if plan_disk(budget_bytes, found.segment_bytes).segments < 1:
         report.problems.append(
-            f"the tier was made with segments of {found.segment_bytes} bytes, too large for a "
-            f"budget of {budget_bytes} bytes; it begins empty"
+            f"the tier was made with segments of {spell_bytes(found.segment_bytes)}, too large for "
+            f"a budget of {spell_bytes(budget_bytes)}; it begins empty"
         )
         return None
     report.problems += [
