@@ -94,10 +94,12 @@ class AgentUnderTest:
             self._process.wait()
 
     def client(self, *spaces: SpaceSpec) -> Client:
-        """Attached. Raises AgentFailed."""
+        """Attached, its page table filled as by a connector in idle time. Raises AgentFailed."""
         log = logging.getLogger("onggi-bench")
         client = Client(str(self.socket), spaces=spaces, deadline_s=DEADLINE_S, log=log)
         attach(client)
+        while client.populate_next():
+            continue
         return client
 
     def start(self) -> None:
