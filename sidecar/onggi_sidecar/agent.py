@@ -39,6 +39,7 @@ from onggi_sidecar.descriptors import DESCRIPTORS_MIN, raise_descriptor_limit
 from onggi_sidecar.disk.tier import DiskTier
 from onggi_sidecar.errors import StartRefused
 from onggi_sidecar.figures import gather_figures
+from onggi_sidecar.heap import give_back_free_heap
 from onggi_sidecar.log import LOG, error, event, warn
 from onggi_sidecar.mailbox import Mailbox
 from onggi_sidecar.plane import Plane, PlaneSilent
@@ -153,8 +154,9 @@ class Agent:
             self._disk = make_disk_tier(opened, arena, mailbox, config)
         self._engine = make_engine(config, arena, opened)
         shell = Shell(self._engine, disk=self._disk, toucher=toucher, clock=time.monotonic)
-        for adopted in opened.found.adopted if opened is not None else ():
-            shell.step(adopted)
+        while opened is not None and opened.found.adopted:
+            shell.step(opened.found.adopted.pop(0))
+        give_back_free_heap()
         self._budgets = Budgets(
             config,
             extents=arena.header.extent_count,

@@ -19,6 +19,7 @@ from onggi_sidecar.disk.device import Device
 from onggi_sidecar.disk.scan import Scanned, UnreadableTable, scan_table
 from onggi_sidecar.disk.segment import DamagedSegment, open_segment, segment_number
 from onggi_sidecar.disk.table import TABLE_NAME, PageTable, TableState
+from onggi_sidecar.heap import give_back_free_heap
 
 UUID_BYTES: Final = 16
 SPACES_ADOPTED_MAX: Final = 512
@@ -82,6 +83,7 @@ def recover(folder: Path, *, budget_bytes: int, dice: Callable[[int], bytes]) ->
     for number in (*gone, *found.damaged_regions):
         table.release(number)
     table.cut(plan.segments)
+    give_back_free_heap()
     return RecoveredTier(plan, table, devices, adopted, report)
 
 
