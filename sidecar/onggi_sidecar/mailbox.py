@@ -8,9 +8,9 @@ from typing import Final
 
 from onggi_core.engine.events import Event
 
-EVENTS_A_TURN: Final = 64
-"""Events taken in one turn of the plane, at some 10 us each: a burst of disk completions holds a
-lookup up by less than a millisecond."""
+EVENTS_A_TURN: Final = 4
+"""Events taken in one turn of the plane. The end of a run of 64 pages takes a tenth of a
+millisecond, and clients get a turn after each few of them."""
 
 Errand = Callable[[], None]
 
