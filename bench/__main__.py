@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from bench.entries import Entry, NotHere, read_result, write_result
+from bench.entries import Entry, read_result, write_result
 from bench.machine import ROOT, described, facts
 from bench.parts import PARTS
 from bench.peers.venvs import LISTS, CannotInstall, install_packages, python_of
@@ -45,9 +45,6 @@ def _measure(name: str, sizes: Sizes, result: Path) -> bool:
     begin_s, before = time.monotonic(), facts()
     try:
         entries: list[Entry] = PARTS[name](sizes)
-    except NotHere as missing:
-        print(f"{name} is left out: {missing}\n", flush=True)
-        return True
     except Exception as error:  # noqa: BLE001 - said, and in the exit code
         print(f"{name} could not be measured: {type(error).__name__}: {error}\n", flush=True)
         return False

@@ -23,10 +23,6 @@ class Unit(str, Enum):
 MORE_IS_BETTER: Final = frozenset({Unit.GIB_PER_S, Unit.SHARE, Unit.TIMES})
 
 
-class NotHere(Exception):
-    """What a part measures is not on this machine. The message says what would help."""
-
-
 @dataclass(frozen=True)
 class Row:
     """One figure. name: words joined by slashes, the same from release to release. peers: what

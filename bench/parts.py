@@ -11,8 +11,8 @@ from bench.micro.disk import disks
 from bench.micro.engines import misses, warm
 from bench.micro.lookup import lookups
 from bench.micro.memory import memory
-from bench.micro.replays import replays
 from bench.micro.together import two_clients
+from bench.replay import replays
 from bench.sizes import Sizes
 
 Part = Callable[[Sizes], list[Entry]]
@@ -28,7 +28,7 @@ PARTS: Final[dict[str, Part]] = {
     "lookup": lookups,
     "disk": disks,
     "memory": memory,
+    "replay": replays,
     "ttft": warm,
     "miss": misses,
-    "replay": replays,
 }

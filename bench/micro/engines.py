@@ -27,7 +27,7 @@ from bench.sizes import MIB, Sizes
 from bench.timing import interleaved, median
 
 PROMPT_TOKENS: Final = 1900
-BLOCK_TOKENS: Final = 128
+BLOCK_TOKENS: Final = 32
 WORDS: Final = 4000
 TOKEN_BYTES: Final = 32 * 1024
 """Keys and values of 8 layers, 8 heads of 64, float32."""

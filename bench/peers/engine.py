@@ -27,7 +27,7 @@ STORE_BYTES: Final = 1024 * MIB
 OPTIONS: Final = {
     "skip_tokenizer_init": True,
     "dtype": "float32",
-    "block_size": 128,  # what vLLM takes on a CPU; all that take part cut there
+    "block_size": 32,
     "max_model_len": 2048,
     "max_num_seqs": 8,
     "enforce_eager": True,

@@ -1,4 +1,4 @@
-"""The command line: `onggi agent`, `onggi install-client`, `onggi version`."""
+"""The command line: `onggi agent`, `onggi install-client`, `onggi replay`, `onggi version`."""
 
 import argparse
 import os
@@ -8,6 +8,8 @@ from importlib.metadata import version
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final, NoReturn
+
+from onggi_sidecar import replay_command
 
 EXIT_CONFIG: Final = 2
 """A wrong flag, variable or file field; argparse's own code for the same thing."""
@@ -66,6 +68,11 @@ def _parser() -> argparse.ArgumentParser:
     install = commands.add_parser("install-client", help="copy the client for an engine to load")
     install.add_argument("folder", metavar="FOLDER", type=Path)
     install.set_defaults(run=_install_client)
+    replay = commands.add_parser(
+        "replay", help="hit rates of the policies over a recorded stream", allow_abbrev=False
+    )
+    replay_command.add_flags(replay)
+    replay.set_defaults(run=replay_command.run)
     commands.add_parser("version", help="print the version").set_defaults(run=_version)
     return parser
 

@@ -16,7 +16,6 @@ from bench.entries import (
     read_result,
     write_result,
 )
-from bench.micro.replays import entries_of
 
 FACTS = {"date": "2026-01-02 03:04 UTC", "commit": "abc1234"}
 RATE = Row("load_4mib", 12.0, Unit.GIB_PER_S, {"memcpy": 15.0, "other": 6.0}, {"gone": "no disk"})
@@ -84,18 +83,3 @@ def test_another_file_is_not_written_over(tmp_path: Path) -> None:
 
     assert path.read_text() == "[]"
     assert read_result(tmp_path / "none.json") == {"entries": {}}
-
-
-def test_a_replay_is_an_entry_a_size_and_their_sum() -> None:
-    rates = {"belady": [0.3, 0.4], "lru": [0.1, 0.35], "arc": [0.2, 0.3], "adaptive": [0.2, 0.335]}
-    entries = entries_of({"capacity_tokens": [940_000, 4_700_000], "hit_rate": rates})
-
-    small, large, total = entries
-    assert [entry.row.name for entry in entries] == ["replay_0.94m", "replay_4.7m", "replay_sum"]
-    assert small.row.peers["best_fixed"] == 0.2
-    assert small.meets
-    assert large.row.peers["best_fixed"] == 0.35
-    assert not large.meets  # 1.5 points under
-    assert total.row.peers["best_fixed"] == pytest.approx(0.5)
-    assert total.row.value == pytest.approx(0.535)
-    assert total.meets

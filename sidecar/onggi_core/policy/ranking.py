@@ -8,8 +8,9 @@ Using a block is using all blocks before it, so it is enough to touch the last o
 that goes hands its last use and its hits on to its parent. One touch a lookup, not one a block.
 
 Leaves wait in one queue a class, the one used longest ago first. A class says how often a block was
-asked for (policy.classes); a `Chooser` says which class gives up its head. So a policy is a rule
-between a handful of numbers, and another one can take over at any moment without a rebuild.
+asked for (policy.classes); a `Chooser` says which class gives up its head, and whether a new block
+is worth it. So a policy is a rule between a handful of numbers, and another one can take over at
+any moment without a rebuild.
 
 Blocks are small dense ints that may be used again after removal. Everything about a block lies in
 columns, some twenty bytes each; only leaves are in a queue.
@@ -19,24 +20,26 @@ from __future__ import annotations
 
 import heapq
 from array import array
+from collections.abc import Sequence
 from typing import Final
 
-from onggi_core.policy.choosers import Chooser
-from onggi_core.policy.classes import CLASS_OF, CLASSES, COUNT_MAX, PROVEN
+from onggi_core.policy.choosers import BLOCK_BITS, EMPTY, Chooser
+from onggi_core.policy.classes import CLASSES, COUNT_MAX, PROVEN
 
 NOWHERE: Final = -1
 """No block: the parent of the first one of a chain."""
 
-_BLOCK_BITS: Final = 32
-_BLOCK_MASK: Final = (1 << _BLOCK_BITS) - 1
-"""A queue entry is one int, use above block: half the size of a tuple, and compared faster."""
-
-EMPTY: Final = 1 << 96
-"""The head of a class without leaves: later than any use."""
+_BLOCK_MASK: Final = (1 << BLOCK_BITS) - 1
 
 _FRESH_MAX: Final = 4096
 """New blocks set aside before they are looked at: a chain that comes block by block is one leaf in
 the end, not as many entries as it has blocks."""
+
+_STEP: Final = 64
+"""Columns grow by a sixteenth and this, so that growing is rare and little lies idle."""
+
+LAST: Final = 1 << 63
+"""Later than any use."""
 
 _SLACK: Final = 64
 """Stale entries allowed in a queue beyond one a leaf before it is swept."""
@@ -84,7 +87,7 @@ class Ranking:
 
         A block that is here already stays as it is.
         """
-        if max(block, parent) >= len(self._flags):
+        if block >= len(self._flags) or parent >= len(self._flags):
             self._grow(max(block, parent) + 1)
         if self._flags[block] & _RESIDENT:
             return
@@ -108,6 +111,7 @@ class Ranking:
         self._fresh.append(block)
         if len(self._fresh) >= _FRESH_MAX:
             self._sort_fresh()
+        self.chooser.arrived(count, self)
 
     def touch(self, block: int, use: int) -> None:
         """A block, and with it all before it, is of use now. Its place in the queue is mended when
@@ -160,37 +164,56 @@ class Ranking:
             self._leaves += 1
             self._enqueue(parent)
 
-    def coldest(self, group: int) -> int | None:
+    def coldest(self, group: int, before: int = LAST) -> int | None:
         """The leaf of this group to give up next, or None when none may go. Removes nothing: asked
-        again it answers the same."""
-        if self._fresh:
-            self._sort_fresh()
-        first = self._first.get(group)
-        if first is None:
+        again it answers the same. before: only one that was last used earlier than that."""
+        heads = self._heads(group, before)
+        return heads[self.chooser.choose(heads, self)] & _BLOCK_MASK if heads else None
+
+    def rival(self, group: int, count: int, before: int = LAST) -> int | None:
+        """The leaf to give up for a block that was asked for `count` times, or None when none may
+        go or the new block is worth less than it: then it is not admitted."""
+        heads = self._heads(group, before)
+        if not heads:
             return None
-        queues = self._queues
-        heads = [
-            self._head(number) if queues[number] else EMPTY
-            for number in range(first, first + CLASSES)
-        ]
-        if min(heads) == EMPTY:
+        number = self.chooser.choose(heads, self)
+        if not self.chooser.admits(min(count, COUNT_MAX), number, heads[number], self):
             return None
-        return heads[self.chooser.choose(heads, self)] & _BLOCK_MASK
+        return heads[number] & _BLOCK_MASK
+
+    def run(self, blocks: Sequence[int]) -> int:
+        """How many of the first of these are here, up to the first that is not."""
+        flags = self._flags
+        for number, block in enumerate(blocks):
+            if block >= len(flags) or not flags[block] & _RESIDENT:
+                return number
+        return len(blocks)
 
     def last_use(self, block: int) -> int:
         return self._use[block]
 
+    def _heads(self, group: int, before: int) -> list[int]:
+        """The head of each class, EMPTY where none may go; an empty list where that is all."""
+        if self._fresh:
+            self._sort_fresh()
+        first = self._first.get(group)
+        if first is None:
+            return []
+        queues, bound = self._queues, before << BLOCK_BITS
+        heads = [EMPTY] * CLASSES
+        found = False
+        for number in range(CLASSES):
+            if queues[first + number]:
+                head = self._head(first + number)
+                if head < bound:
+                    heads[number] = head
+                    found = True
+        return heads if found else []
+
     def _grow(self, blocks: int) -> None:
-        more = blocks - len(self._flags)
-        for column in (
-            self._parent,
-            self._kids,
-            self._use,
-            self._count,
-            self._group,
-            self._flags,
-            self._queued,
-        ):
+        more = max(blocks, len(self._flags) * 17 // 16 + _STEP) - len(self._flags)
+        numbers = self._parent, self._kids, self._use, self._count
+        for column in (*numbers, self._group, self._flags, self._queued):
             column.frombytes(bytes(more * column.itemsize))
 
     def _leads_to(self, block: int, above: int) -> bool:
@@ -229,12 +252,12 @@ class Ranking:
         if first is None:
             first = self._first[self._group[block]] = len(self._queues)
             self._queues += [[] for _ in range(CLASSES)]
-        number = first + CLASS_OF[self._count[block]]
+        number = first + self._count[block]
         if self._queued[block] == number:
             return
         self._queued[block] = number
         queue = self._queues[number]
-        heapq.heappush(queue, self._use[block] << _BLOCK_BITS | block)
+        heapq.heappush(queue, self._use[block] << BLOCK_BITS | block)
         if len(queue) > 2 * self._leaves + _SLACK:
             self._sweep(number)
 
@@ -244,7 +267,7 @@ class Ranking:
         while queue:
             entry = queue[0]
             block = entry & _BLOCK_MASK
-            now = self._use[block] << _BLOCK_BITS | block
+            now = self._use[block] << BLOCK_BITS | block
             if self._queued[block] != number:
                 heapq.heappop(queue)
             elif self._flags[block] != _RESIDENT or self._kids[block]:
@@ -263,7 +286,7 @@ class Ranking:
             if self._queued[block] != number:
                 continue
             if self._flags[block] == _RESIDENT and not self._kids[block]:
-                kept.append(self._use[block] << _BLOCK_BITS | block)
+                kept.append(self._use[block] << BLOCK_BITS | block)
             else:
                 self._queued[block] = 0
         heapq.heapify(kept)

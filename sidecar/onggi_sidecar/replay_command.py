@@ -1,0 +1,133 @@
+"""`onggi replay`: a trace from a file, replayed in several processes, as a table and a picture."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Final
+
+from onggi_core.policy.names import PolicyName
+from onggi_core.replay.belady import belady
+from onggi_core.replay.picture import picture
+from onggi_core.replay.report import LIMIT, Report
+from onggi_core.replay.simulate import replay
+from onggi_core.replay.table import table
+from onggi_core.replay.trace import Prompt, Trace, TraceRefused
+
+EXIT_REFUSED: Final = 2
+SIZES: Final = "0.94M,1.9M,4.7M,9.4M,18.7M"
+POLICIES: Final = tuple(name.value for name in PolicyName)
+BLOCK_TOKENS: Final = 512
+"""Of the public traces that this reads."""
+_UNITS: Final = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9}
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("trace", metavar="TRACE", type=Path, help="JSON lines with hash_ids")
+    parser.add_argument(
+        "--sizes", metavar="TOKENS", default=SIZES, help=f"of the tier, such as {SIZES}"
+    )
+    parser.add_argument(
+        "--policies",
+        metavar="NAMES",
+        default=",".join((LIMIT, *POLICIES)),
+        help=f"any of {LIMIT}, {', '.join(POLICIES)}",
+    )
+    parser.add_argument(
+        "--block-tokens", metavar="N", type=int, default=BLOCK_TOKENS, help="tokens of a block"
+    )
+    parser.add_argument("--out", metavar="FILE.svg", type=Path, help="draw a picture there")
+    parser.add_argument("--json", action="store_true", help="print JSON in place of the table")
+    parser.add_argument(
+        "--jobs", metavar="N", type=int, default=os.cpu_count() or 1, help="processes at once"
+    )
+
+
+def run(parsed: argparse.Namespace) -> int:
+    try:
+        tokens = sizes_of(parsed.sizes, parsed.block_tokens)
+        names = names_of(parsed.policies)
+        report = report_of(parsed.trace, tokens, names, parsed.block_tokens, parsed.jobs)
+        if parsed.out is not None:
+            parsed.out.write_text(picture(report, f"Hit rate by size: {parsed.trace.stem}"))
+    except TraceRefused as refused:
+        print(f"onggi replay: {parsed.trace}: {refused}", file=sys.stderr)
+        return EXIT_REFUSED
+    except (ValueError, OSError) as refused:
+        print(f"onggi replay: {refused}", file=sys.stderr)
+        return EXIT_REFUSED
+    print(json.dumps(report.as_json(), indent=1) if parsed.json else table(report), end="")
+    return 0
+
+
+def sizes_of(text: str, block_tokens: int) -> tuple[int, ...]:
+    """`0.94M,1.9M` as tokens. Raises ValueError with a sentence."""
+    if block_tokens < 1:
+        raise ValueError(f"--block-tokens is {block_tokens}, should be at least 1")
+    found = []
+    for word in text.split(","):
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)([KMG]?)", word.strip())
+        tokens = round(float(match[1]) * _UNITS[match[2]]) if match else 0
+        if tokens < block_tokens:
+            right = f"should be tokens such as 4.7M, at least a block's {block_tokens}"
+            raise ValueError(f"--sizes has {word.strip()!r}, {right}")
+        found.append(tokens)
+    return tuple(sorted(set(found)))
+
+
+def names_of(text: str) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys(word.strip() for word in text.split(",")))
+    for name in names:
+        if name != LIMIT and name not in POLICIES:
+            raise ValueError(
+                f"--policies has {name!r}, should be of {LIMIT}, {', '.join(POLICIES)}"
+            )
+    return names
+
+
+def report_of(
+    trace: Path, tokens: Sequence[int], names: Sequence[str], block_tokens: int, jobs: int
+) -> Report:
+    """Raises TraceRefused, or OSError where the file cannot be read."""
+    prompts, distinct = _read(trace)
+    work = [(name, size // block_tokens) for name in names for size in tokens]
+    with ProcessPoolExecutor(
+        max(1, min(jobs, len(work))), get_context("spawn"), _begin, (trace,)
+    ) as pool:
+        rates = list(pool.map(_hit_rate, work))
+    by_name = {
+        name: rates[at * len(tokens) : (at + 1) * len(tokens)] for at, name in enumerate(names)
+    }
+    asked = sum(len(prompt.blocks) for prompt in prompts)
+    return Report(len(prompts), asked, distinct, block_tokens, tuple(tokens), by_name)
+
+
+def _read(path: Path) -> tuple[list[Prompt], int]:
+    trace = Trace()
+    with path.open(encoding="utf-8", errors="replace") as lines:
+        prompts = list(trace.read(lines))
+    if not prompts:
+        raise TraceRefused(1, "the trace", "", "at least one request")
+    return prompts, trace.distinct
+
+
+_PROMPTS: Final[list[Prompt]] = []
+"""In a worker process: the trace, read once."""
+
+
+def _begin(path: Path) -> None:
+    _PROMPTS.extend(_read(path)[0])
+
+
+def _hit_rate(work: tuple[str, int]) -> float:
+    name, blocks = work
+    if name == LIMIT:
+        return belady(_PROMPTS, blocks)
+    return replay(_PROMPTS, blocks, PolicyName(name)).hit_rate
