@@ -129,7 +129,10 @@ def test_a_part_that_fails_is_said_and_costs_only_itself(
 
 
 @pytest.mark.timeout(120)
-def test_children_end_with_a_bench_that_is_killed(tmp_path: Path, scratch: Path) -> None:
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_children_end_with_a_bench_that_is_ended(
+    tmp_path: Path, scratch: Path, how: signal.Signals
+) -> None:
     bench = subprocess.Popen(
         command("--result", str(tmp_path / "bench.json"), "disk"),
         cwd=ROOT,
@@ -137,17 +140,18 @@ def test_children_end_with_a_bench_that_is_killed(tmp_path: Path, scratch: Path)
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    mark = str(scratch)
-    while not (agents := agents_of(mark)):
+    while not (agents := agents_of(str(scratch))):
         assert bench.poll() is None, "the bench ended before its agent came up"
         time.sleep(0.02)
 
-    bench.send_signal(signal.SIGKILL)
+    bench.send_signal(how)
     bench.wait()
 
-    while agents_of(mark):  # the test's own limit ends this
+    while agents_of(str(scratch)):  # the test's own limit ends this
         time.sleep(0.02)
     assert agents
+    if how == signal.SIGTERM:
+        assert list(scratch.iterdir()) == []
 
 
 def agents_of(mark: str) -> set[int]:
