@@ -21,9 +21,12 @@ KEYS, PAGES = list(BLOCKS), list(BLOCKS.values())
 ROUNDS = 100
 SPAWNED = 4
 SPAWN = f"""
-import sys
+import sys, time
 from onggi import Client, SpaceSpec
 client = Client(sys.argv[1], spaces=[SpaceSpec(b"f" * 16, {PAGE_BYTES}, 16)], deadline_s=5)
+give_up_s = time.monotonic() + 60
+while not client.attached and time.monotonic() < give_up_s:
+    time.sleep(0.01)
 keys = [bytes([200 + n]) * 16 for n in range(3)]
 pages = [bytes([n]) * {PAGE_BYTES} for n in range(3)]
 stored = client.store(keys, pages)
@@ -42,6 +45,7 @@ def agent(start: StartAgent) -> AgentProcess:
 def parent(agent: AgentProcess) -> Iterator[Client]:
     """Holds a lease while its children live."""
     client = Client(str(agent.socket_path), spaces=[SPACE], deadline_s=5.0)
+    until("it to attach", lambda: client.attached)
     assert client.store(KEYS, PAGES).stored == len(KEYS)
     load = client.load_prepare(KEYS).wait(5.0)
     number = client.session_number
@@ -70,6 +74,7 @@ def in_child(work: Callable[[], object]) -> int:
 
 
 def loads(client: Client) -> bool:
+    until("it to attach", lambda: client.attached)
     buffers = [bytearray(PAGE_BYTES) for _ in KEYS]
     got = client.load(KEYS, buffers)
     return got == len(KEYS) and [bytes(buffer) for buffer in buffers] == PAGES
@@ -94,7 +99,7 @@ def _spawn(agent: AgentProcess, rounds: int) -> None:
     for _ in range(rounds):
         run = [sys.executable, "-c", SPAWN, str(agent.socket_path)]
         paths = {**os.environ, "PYTHONPATH": str(REPOSITORY / "sidecar")}
-        subprocess.run(run, check=True, timeout=60, env=paths, close_fds=False)
+        subprocess.run(run, check=True, timeout=90, env=paths, close_fds=False)
 
 
 def test_spawned_processes_store_and_end(agent: AgentProcess, parent: Client) -> None:
