@@ -31,6 +31,7 @@ from onggi_core.engine.events import (
     Tick,
     WriteEnded,
 )
+from onggi_core.engine.following import Following
 from onggi_core.engine.session import TICKETS_MAX, Session
 from onggi_core.engine.state import Facts, State
 from onggi_core.engine.stats import snapshot
@@ -58,6 +59,7 @@ class Engine:
     def __init__(self, facts: Facts, mode: Mode = Mode.ACTIVE) -> None:
         self._state = State(facts, mode)
         self._rested_s = 0.0
+        self._following = Following()
 
     def step(self, event: Event, now_s: float) -> list[Action]:
         """What to do about `event`, in order. now_s: any clock that never goes back.
@@ -101,7 +103,7 @@ class Engine:
     def stats(self) -> dict[str, Any]:
         """Figures of this moment: sizes and uses in bytes, counters since the start of this life.
         The same object STATS answers with, documented in docs/protocol.md."""
-        return snapshot(self._state)
+        return snapshot(self._state) | self._following.figures()
 
     def _asked(self, asked: Asked, now_s: float) -> None:
         state = self._state
@@ -125,6 +127,7 @@ class Engine:
             case Lookup(keys):
                 return lookup.look(state, session, keys, now_s)
             case Prefetch(keys):
+                self._following.asked(state, session, keys)
                 return lookup.prefetch(state, session, keys, now_s)
             case StorePrepare():
                 if self._too_many(session, asked):
@@ -140,6 +143,8 @@ class Engine:
                 return stores.complete(state, session, state.stores[ticket], outcome, now_s)
             case LoadPrepare():
                 if not self._too_many(session, asked):
+                    if not session.announces:
+                        self._following.asked(state, session, asked.request.keys)
                     loads.prepare(state, session, asked.request_id, asked.request, now_s)
                 return None
             case LoadComplete(ticket):

@@ -12,23 +12,25 @@ from onggi_core.page import ARRIVING, READABLE, PageState
 from onggi_core.wire.replies import Looked, Mode
 
 
-def look(state: State, session: Session, keys: Sequence[bytes], now_s: float) -> Looked:
+def look(
+    state: State, session: Session, keys: Sequence[bytes], now_s: float, *, counted: bool = False
+) -> Looked:
     """ready: the run that lies sealed in the host tier. pending: that run and on, over blocks that
     are arriving there or lie sealed on disk, as long as that answers. A block counts only if every
-    space has it."""
+    space has it. counted: this is where its prompt counts."""
     if state.mode is Mode.PAUSED or state.stopping:
         return Looked(0, 0)
     use = state.use()
     ready, pending = len(keys), len(keys)
     disk_answers = state.breaker.may_read(now_s)
     for space in session.spaces:
-        ready, pending = _runs(state, space, keys[:pending], ready, use, disk_answers=disk_answers)
+        ready, pending = _runs(state, space, keys[:pending], ready, (use, counted), disk_answers=disk_answers)
     return Looked(ready, pending)
 
 
 def prefetch(state: State, session: Session, keys: Sequence[bytes], now_s: float) -> Looked:
     """As `look`, and starts to bring in what lies on disk, as far as the prefetch budget goes."""
-    looked = look(state, session, keys, now_s)
+    looked = look(state, session, keys, now_s, counted=True)
     session.announces = True
     state.counters.lookup_requests += 1
     state.counters.lookup_blocks += len(keys)
@@ -48,7 +50,7 @@ def _runs(
     space: Space,
     keys: Sequence[bytes],
     limit: int,
-    use: int,
+    use: tuple[int, bool],
     *,
     disk_answers: bool,
 ) -> tuple[int, int]:
@@ -56,7 +58,8 @@ def _runs(
     readable = state.blocks.host.leading_readable(blocks)
     ready = min(readable, limit)
     if ready:
-        state.host.ranking.touch(blocks[ready - 1], use)
+        ranking, (number, counted) = state.host.ranking, use
+        (ranking.hit if counted else ranking.touch)(blocks[ready - 1], number)
     pending = readable
     host, disk = state.blocks.host.states, state.blocks.disk.states
     for block in blocks[readable:]:

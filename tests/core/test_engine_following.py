@@ -1,0 +1,79 @@
+"""What the engine makes of the ghosts: a policy to follow, a curve, and what a pool would save."""
+
+from __future__ import annotations
+
+from shell import Shell, chain, spec
+
+from onggi_core.engine.events import BudgetSet, ModeSet
+from onggi_core.engine.following import FOLLOWED
+from onggi_core.wire.replies import Mode, Slot
+from onggi_core.wire.requests import Lookup, Prefetch
+
+A = spec("a")
+LONG = tuple(chain("long", 4096))
+
+
+def observing() -> tuple[Shell, int]:
+    shell = Shell(extents=1, segments=0, pages_each=8192)
+    shell.step(ModeSet(Mode.OBSERVE))
+    return shell, shell.open(A)
+
+
+def test_a_pool_that_observes_stores_nothing_and_says_what_it_would_have_saved() -> None:
+    shell, client = observing()
+    for _ in range(4):
+        shell.load(client, list(LONG))
+        assert shell.prepare(client, list(LONG[:1])).slots == (Slot.NO_ROOM,)
+    stats = shell.engine.stats()
+    assert stats["host_pages"] == 0
+    seen = stats["observe"]
+    assert seen["asked_blocks"] == 4 * len(LONG)
+    assert seen["hit_share"] == 0.75
+    assert seen["hit_blocks"] == 3 * len(LONG)
+    assert seen["saved_tokens"] == 3 * len(LONG) * A.block_tokens
+
+
+def test_the_curve_says_what_more_and_less_room_would_bring() -> None:
+    shell, client = observing()
+    for name in "abab":
+        shell.load(client, chain(name, 3000))
+    curve = dict(shell.engine.stats()["curve"])
+    shares = [curve[blocks] for blocks in sorted(curve)]
+    assert shares == sorted(shares)
+    assert shares[0] < shares[-1]
+
+
+def test_a_prompt_counts_where_it_is_announced_and_never_by_a_lookup() -> None:
+    shell, client = observing()
+    shell.ask(client, Lookup(LONG))
+    shell.ask(client, Prefetch(LONG))
+    shell.load(client, list(LONG))
+    assert shell.engine.stats()["observe"]["asked_blocks"] == len(LONG)
+
+
+def test_a_paused_pool_asks_nobody() -> None:
+    shell, client = observing()
+    shell.step(ModeSet(Mode.PAUSED))
+    shell.load(client, list(LONG))
+    assert shell.engine.stats()["observe"]["asked_blocks"] == 0
+
+
+def test_both_tiers_follow_the_policy_that_is_ahead() -> None:
+    shell, client = observing()
+    shell.load(client, list(LONG))
+    state, following = shell.engine._state, shell.engine._following
+    assert following.ghosts is not None
+    assert shell.engine.stats()["policy"] in {name.value for name in FOLLOWED}
+    assert state.host.ranking.chooser is following.ghosts.chooser()
+    assert state.disk.ranking.chooser is following.ghosts.chooser()
+
+
+def test_another_budget_begins_with_new_ghosts() -> None:
+    shell, client = observing()
+    shell.load(client, list(LONG))
+    before = shell.engine._following.ghosts
+    shell.load(client, list(LONG))
+    assert shell.engine._following.ghosts is before
+    shell.step(BudgetSet(0, 0))
+    shell.load(client, list(LONG))
+    assert shell.engine._following.ghosts is not before
