@@ -20,9 +20,7 @@ ASKED_MAX: Final = 8192
 prompt's end is kept or lost with what comes before it."""
 
 FOLLOWED: Final = tuple(
-    name
-    for name in FIXED
-    if name not in (PolicyName.SECOND_SIGHT, PolicyName.WORTH_SECOND_SIGHT)
+    name for name in FIXED if name not in (PolicyName.SECOND_SIGHT, PolicyName.WORTH_SECOND_SIGHT)
 )
 """All that choose what goes. Those that turn new blocks away as well are not run: the tiers take
 what is stored."""

@@ -24,7 +24,9 @@ def look(
     ready, pending = len(keys), len(keys)
     disk_answers = state.breaker.may_read(now_s)
     for space in session.spaces:
-        ready, pending = _runs(state, space, keys[:pending], ready, (use, counted), disk_answers=disk_answers)
+        ready, pending = _runs(
+            state, space, keys[:pending], ready, (use, counted), disk_answers=disk_answers
+        )
     return Looked(ready, pending)
 
 
