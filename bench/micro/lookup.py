@@ -7,6 +7,7 @@ process stores new blocks and loads old ones from disk, so the agent writes and 
 
 from __future__ import annotations
 
+import dataclasses
 import multiprocessing
 import signal
 import time
@@ -31,13 +32,19 @@ BLOCKS: Final = 128
 PAGE_BYTES: Final = 16 * 1024
 MOONCAKE_PAGE: Final = 16 * 1024
 LMCACHE_CHUNKS: Final = 8
+CLIENTS: Final = (1, 4)
+MAIN: Final = "4-clients-and-disk"
+ALONE: Final = "1-client-no-disk"
+PAUSE_S: Final = 0.003
+"""Of the paced clients: four engines that ask some 300 times a second each."""
 WARM_UP_LOOKUPS: Final = 200
 START_S: Final = 120.0
 """Python processes that import a few modules, on a busy machine."""
 HOW: Final = (
     "4 client processes ask LOOKUP of 128 keys, each again at once; the agent writes to and reads "
     "from its disk tier meanwhile. redis: one EXISTS of the same keys, the same processes. Rows: "
-    "without disk traffic, and 1 client; mooncake: batch_is_exist of 128 keys through "
+    "without disk traffic, 1 client, and 4 that rest 3 ms between lookups as engines would. "
+    "mooncake: batch_is_exist of 128 keys through "
     "mooncake_client; lmcache_mp: LOOKUP of 8 chunks until its status is there."
 )
 
@@ -55,6 +62,8 @@ class _Task:
     """Empty without Redis."""
     rounds: int
     lookups_a_round: int
+    pause_s: float = 0.0
+    """Between two lookups of a client."""
 
 
 def lookups(sizes: Sizes) -> list[Entry]:
@@ -66,24 +75,24 @@ def lookups(sizes: Sizes) -> list[Entry]:
         server = stack.enter_context(RedisServer()) if not no_redis else None
         agent = stack.enter_context(AgentUnderTest(memory="128MiB", disk="512MiB", extent="16MiB"))
         task = _prepared(agent, server, sizes)
-        found = {}
-        for clients in (1, 4):
-            found[clients, False] = _crowd(task, clients)
+        found = {f"{_clients(number)}-no-disk": _crowd(task, number) for number in CLIENTS}
         with Traffic(agent.socket):
-            for clients in (1, 4):
-                found[clients, True] = _crowd(task, clients)
+            paced = dataclasses.replace(task, pause_s=PAUSE_S)
+            found[f"{_clients(4)}-paced-and-disk"] = _crowd(paced, 4)
+            for number in CLIENTS:
+                found[f"{_clients(number)}-and-disk"] = _crowd(task, number)
     others, absent_alone = _alone(sizes)
     entries = []
     for share, label, bound_s in ((0.5, "p50", 80e-6), (0.99, "p99", 1e-3)):
         name = f"lookup_128_{label}"
         rows = []
-        for (clients, busy), (mine, redis) in found.items():
+        for what, (mine, redis) in found.items():
             peers = {"redis": quantile(redis, share)} if redis else {}
             missing = dict(absent)
-            if clients == 1 and not busy:
+            if what == ALONE:
                 peers |= {peer: quantile(took, share) for peer, took in others.items()}
                 missing |= absent_alone
-            where = "" if (clients, busy) == (4, True) else f"/{_said(clients, busy=busy)}"
+            where = "" if what == MAIN else f"/{what}"
             row = Row(name + where, quantile(mine, share), Unit.SECONDS, peers, missing)
             rows.append(row)
         *rest, main = rows
@@ -92,9 +101,8 @@ def lookups(sizes: Sizes) -> list[Entry]:
     return entries
 
 
-def _said(clients: int, *, busy: bool) -> str:
-    noun = "client" if clients == 1 else "clients"
-    return f"{clients}-{noun}-{'and-disk' if busy else 'no-disk'}"
+def _clients(number: int) -> str:
+    return f"{number}-{'client' if number == 1 else 'clients'}"
 
 
 def _prepared(agent: AgentUnderTest, server: RedisServer | None, sizes: Sizes) -> _Task:
@@ -180,14 +188,16 @@ def _client(task: _Task, barrier: Barrier, results: Any) -> None:
         use()
         for number, ask in enumerate(asks):
             barrier.wait()
-            times[number] += _timed(ask, task.lookups_a_round)
+            times[number] += _timed(ask, task.lookups_a_round, task.pause_s)
     client.close()
     results.put(tuple(times))
 
 
-def _timed(ask: Callable[[], int], count: int) -> list[float]:
+def _timed(ask: Callable[[], int], count: int, pause_s: float = 0.0) -> list[float]:
     times = []
     for _ in range(count):
+        if pause_s:
+            time.sleep(pause_s)
         begin_s = time.perf_counter()
         found = ask()
         times.append(time.perf_counter() - begin_s)

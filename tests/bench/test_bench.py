@@ -88,6 +88,7 @@ def test_lookups_are_timed_for_one_client_and_four_with_and_without_disk_traffic
         "1-client-no-disk",
         "4-clients-no-disk",
         "1-client-and-disk",
+        "4-clients-paced-and-disk",
     }
 
 
