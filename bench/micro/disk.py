@@ -31,11 +31,13 @@ PAGE_BYTES: Final = (MIB, 256 * 1024)
 BATCH_BYTES: Final = 16 * MIB
 AHEAD: Final = 3
 ARENA_BYTES: Final = 192 * MIB
-DISK_SHARE: Final = 6
-"""The tier is so many arenas large; half of it is read around and around, so nothing of that is
-still in the arena when it comes up again."""
+DISK_BYTES: Final = 16 * ARENA_BYTES
+"""More than a turn writes, so that what is read stays."""
+READ_BYTES: Final = 3 * ARENA_BYTES
+"""Read around and around: nothing of it is still in the arena when it comes up again."""
 WAIT_S: Final = 10.0
-DIRTY_MAX: Final = 64 * MIB
+POLL_S: Final = 0.004
+DIRTY_MAX: Final = 96 * MIB
 """A store may run so far ahead of the disk: more would leave the arena before it is written."""
 HOW: Final = (
     "1 MiB pages. Bytes counted by the agent, over turns of some seconds taken with fio's: "
@@ -60,17 +62,17 @@ def disks(sizes: Sizes) -> list[Entry]:
 def _measured(page_bytes: int, sizes: Sizes) -> dict[str, list[Row]]:
     absent = {"fio": why} if (why := why_absent()) else {}
     with ExitStack() as stack:
-        disk = f"{DISK_SHARE * ARENA_BYTES // MIB}MiB"
+        disk = f"{DISK_BYTES // MIB}MiB"
         arena = f"{ARENA_BYTES // MIB}MiB"
         agent = stack.enter_context(AgentUnderTest(memory=arena, disk=disk, extent="16MiB"))
         client = agent.client(space_for(page_bytes))
         stack.callback(client.close)
         work = _Work(client, page_bytes)
-        work.fill(DISK_SHARE * ARENA_BYTES // 2)
+        work.fill()
         fio = None
         if not absent:
             try:
-                fio = Fio(agent.disk_folder, DISK_SHARE * ARENA_BYTES // 2, THREADS)
+                fio = Fio(agent.disk_folder, READ_BYTES, THREADS)
             except ChildFailed as failed:
                 absent["fio"] = str(failed)
         mine: dict[str, list[Rates]] = {direction: [] for direction in DIRECTIONS}
@@ -131,12 +133,11 @@ class _Work:
         self._read_keys: list[list[bytes]] = []
         self._next_read = self._next_store = 0
 
-    def fill(self, nbytes: int) -> None:
+    def fill(self) -> None:
         """Store what is going to be read, see it written, and compare one batch."""
-        for number in range(nbytes // BATCH_BYTES):
-            self._read_keys.append(chain("read", number, self._blocks))
-            self._store(self._read_keys[-1])
-            self._until_written(0)
+        batches = READ_BYTES // BATCH_BYTES
+        self._read_keys = [chain("read", number, self._blocks) for number in range(batches)]
+        self._refill()
         target = Region(BATCH_BYTES)
         to = target.pages(0, BATCH_BYTES, self.page_bytes)
         if self.client.load(self._read_keys[0], to, wait_s=WAIT_S) != self._blocks:
@@ -144,9 +145,17 @@ class _Work:
         if not same(to, self._pages):
             raise WrongBytes("other bytes came back than were stored")
 
+    def _refill(self) -> None:
+        """Store again what the tier gave up for what was written since."""
+        for keys in self._read_keys:
+            if self.client.lookup(keys).pending < len(keys):
+                self._store(keys)
+                self._until_written(0)
+
     def run(self, direction: str, seconds: float) -> Rates:
         """Bytes a second that the agent read and wrote."""
         ways = {"read": [self._read], "write": [self._write], "mixed": [self._read, self._write]}
+        self._refill()
         before, begin_s = self._stats(), time.perf_counter()
         until_s = begin_s + seconds
         threads = [
@@ -195,7 +204,7 @@ class _Work:
                 return
             if time.monotonic() > give_up_s:
                 raise WrongBytes(f"{dirty} blocks never got to disk")
-            time.sleep(0.001)
+            time.sleep(POLL_S)
 
     def _stats(self) -> dict[str, Any]:
         stats = self.client.stats()
