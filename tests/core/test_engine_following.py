@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from shell import Shell, chain, spec
 
-from onggi_core.engine.events import BudgetSet, ModeSet
-from onggi_core.engine.following import FOLLOWED
+from onggi_core.engine.events import BudgetSet, ModeSet, Tick
+from onggi_core.engine.following import FOLLOWED, WAITING_MAX
 from onggi_core.wire.replies import Mode, Slot
 from onggi_core.wire.requests import Lookup, Prefetch
 
@@ -19,10 +19,15 @@ def observing() -> tuple[Shell, int]:
     return shell, shell.open(A)
 
 
+def load(shell: Shell, client: int, keys: tuple[bytes, ...] = LONG) -> None:
+    shell.load(client, list(keys))
+    shell.step(Tick())
+
+
 def test_a_pool_that_observes_stores_nothing_and_says_what_it_would_have_saved() -> None:
     shell, client = observing()
     for _ in range(4):
-        shell.load(client, list(LONG))
+        load(shell, client)
         assert shell.prepare(client, list(LONG[:1])).slots == (Slot.NO_ROOM,)
     stats = shell.engine.stats()
     assert stats["host_pages"] == 0
@@ -36,7 +41,7 @@ def test_a_pool_that_observes_stores_nothing_and_says_what_it_would_have_saved()
 def test_the_curve_says_what_more_and_less_room_would_bring() -> None:
     shell, client = observing()
     for name in "abab":
-        shell.load(client, chain(name, 3000))
+        load(shell, client, tuple(chain(name, 3000)))
     curve = dict(shell.engine.stats()["curve"])
     shares = [curve[blocks] for blocks in sorted(curve)]
     assert shares == sorted(shares)
@@ -60,7 +65,7 @@ def test_a_paused_pool_asks_nobody() -> None:
 
 def test_both_tiers_follow_the_policy_that_is_ahead() -> None:
     shell, client = observing()
-    shell.load(client, list(LONG))
+    load(shell, client)
     state, following = shell.engine._state, shell.engine._following
     assert following.ghosts is not None
     assert shell.engine.stats()["policy"] in {name.value for name in FOLLOWED}
@@ -70,10 +75,22 @@ def test_both_tiers_follow_the_policy_that_is_ahead() -> None:
 
 def test_another_budget_begins_with_new_ghosts() -> None:
     shell, client = observing()
-    shell.load(client, list(LONG))
+    load(shell, client)
     before = shell.engine._following.ghosts
-    shell.load(client, list(LONG))
+    load(shell, client)
     assert shell.engine._following.ghosts is before
     shell.step(BudgetSet(0, 0))
-    shell.load(client, list(LONG))
+    load(shell, client)
     assert shell.engine._following.ghosts is not before
+
+
+def test_what_the_ghosts_have_not_seen_is_bounded_and_the_oldest_goes() -> None:
+    shell, client = observing()
+    for number in range(2 * WAITING_MAX // len(LONG)):
+        shell.load(client, chain(f"prompt {number}", len(LONG)))
+    following = shell.engine._following
+    assert following._waiting_blocks == WAITING_MAX
+    assert sum(len(keys) for keys, _ in following._waiting) == WAITING_MAX
+    assert shell.engine.stats()["observe"]["asked_blocks"] == 2 * WAITING_MAX
+    shell.step(Tick())
+    assert following._waiting_blocks == WAITING_MAX - len(LONG)

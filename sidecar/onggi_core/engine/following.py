@@ -6,6 +6,7 @@ hold as many blocks as the larger one.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -15,9 +16,12 @@ from onggi_core.policy.ghosts import Ghosts
 from onggi_core.policy.names import FIXED, PolicyName
 from onggi_core.wire.replies import Mode
 
-ASKED_MAX: Final = 8192
-"""Blocks of one request that the ghosts see, from its start: what bounds the step's time. A longer
-prompt's end is kept or lost with what comes before it."""
+ASKED_MAX: Final = 4096
+"""Blocks of one request that the ghosts see, from its start, and about as many as they see in one
+step: some three milliseconds. A longer prompt's end is kept or lost with what comes before it."""
+WAITING_MAX: Final = 65536
+"""Blocks of prompts that the ghosts have not seen yet: five megabytes of keys. Past it the oldest
+prompts are never seen, which makes the sample thinner and nothing wrong."""
 
 FOLLOWED: Final = tuple(
     name for name in FIXED if name not in (PolicyName.SECOND_SIGHT, PolicyName.WORTH_SECOND_SIGHT)
@@ -27,7 +31,17 @@ what is stored."""
 
 
 class Following:
-    __slots__ = ("_budget_bytes", "asked_blocks", "asked_tokens", "ghosts")
+    """Prompts are noted when they come and shown to the ghosts later, when nobody waits for the
+    step: nine ghost caches take longer than all else there is to a lookup."""
+
+    __slots__ = (
+        "_budget_bytes",
+        "_waiting",
+        "_waiting_blocks",
+        "asked_blocks",
+        "asked_tokens",
+        "ghosts",
+    )
 
     def __init__(self) -> None:
         self.ghosts: Ghosts | None = None
@@ -35,17 +49,33 @@ class Following:
         self.asked_blocks = 0
         self.asked_tokens = 0
         self._budget_bytes = 0
+        self._waiting: deque[tuple[Sequence[bytes], int]] = deque()
+        """Keys of a prompt, and the bytes that one of its blocks takes over all ranks."""
+        self._waiting_blocks = 0
 
     def asked(self, state: State, session: Session, keys: Sequence[bytes]) -> None:
-        """A prompt was asked about, once: the ghosts see it, and the tiers follow who is ahead."""
+        """A prompt was asked about, for the one time that it counts."""
         if state.mode is Mode.PAUSED or not keys:
             return
         block_tokens = session.spaces[0].spec.block_tokens
         self.asked_blocks += len(keys)
         self.asked_tokens += len(keys) * block_tokens
-        ghosts = self._of_budget(state, session)
-        ghosts.access(keys[:ASKED_MAX], state.use())
-        state.host.ranking.chooser = state.disk.ranking.chooser = ghosts.chooser()
+        seen = keys[:ASKED_MAX]
+        self._waiting.append((seen, sum(space.stride_bytes for space in session.spaces)))
+        self._waiting_blocks += len(seen)
+        while self._waiting_blocks > WAITING_MAX:
+            self._waiting_blocks -= len(self._waiting.popleft()[0])
+
+    def work(self, state: State, blocks: int = 1) -> None:
+        """Shows the ghosts prompts of at least so many blocks, if there are as many; the tiers
+        follow whoever is ahead then."""
+        while blocks > 0 and self._waiting:
+            keys, block_bytes = self._waiting.popleft()
+            self._waiting_blocks -= len(keys)
+            blocks -= len(keys)
+            ghosts = self._of_budget(state, block_bytes)
+            ghosts.access(keys, state.use())
+            state.host.ranking.chooser = state.disk.ranking.chooser = ghosts.chooser()
 
     def figures(self) -> dict[str, Any]:
         """For STATS: the policy in force, hits by size, and what this budget would save."""
@@ -66,14 +96,13 @@ class Following:
             "saved_tokens": round(share * self.asked_tokens),
         }
 
-    def _of_budget(self, state: State, session: Session) -> Ghosts:
+    def _of_budget(self, state: State, block_bytes: int) -> Ghosts:
         """The ghosts of the present budget; another budget begins with new ones."""
         facts = state.facts
         budget_bytes = max(
             state.extents.budget * facts.extent_bytes, state.segments.budget * facts.segment_bytes
         )
         if self.ghosts is None or budget_bytes != self._budget_bytes:
-            block_bytes = sum(space.stride_bytes for space in session.spaces)
             self.ghosts = Ghosts(max(1, budget_bytes // block_bytes), FOLLOWED)
             self._budget_bytes = budget_bytes
         return self.ghosts
