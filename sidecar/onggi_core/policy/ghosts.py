@@ -45,9 +45,11 @@ _WINDOW: Final = 4
 """After so many sampled keys, in ghost caches' sizes, the past counts half."""
 
 _AHEAD: Final = 0.005
-_SURE: Final = 3.0
-"""Another policy takes over when it is ahead by a two-hundredth of the hits, and by three standard
-deviations of the difference: each change of mind costs hits, and most leads are noise."""
+_SURE: Final = 4.0
+"""Another policy takes over when it is ahead by a two-hundredth of the hits, and by four standard
+deviations of the difference: each change of mind costs hits, and most leads are noise. Four, since
+requests are not independent of each other: a block that one policy happened to keep may be hit many
+times. With three, half an hour of conversations made it change twice in vain."""
 
 
 class Ghosts:
