@@ -17,6 +17,8 @@ def _many_in_few() -> bytes:
     return b"\n".join([*lines, b"memory: *h"])
 
 
+_LATE: Final = b'{"timestamp": 1%s, "hash_ids": [1]}\n{"timestamp": 2, "hash_ids": [1]}'
+
 FOUND: Final[tuple[tuple[str, bytes], ...]] = (
     # RecursionError out of the JSON decoder, in the client
     ("replies", b"\x08" + b"[" * 100_000),
@@ -25,6 +27,12 @@ FOUND: Final[tuple[tuple[str, bytes], ...]] = (
     ("tier", b"\x00" + patch(32, bytes(8))),
     ("tier", b"\x00" + patch(32, (5000).to_bytes(8, "little"))),
     ("tier", b"\x00" + patch(SPACES_OFFSET + 24, bytes(4))),
+    # RecursionError and OverflowError
+    ("trace", b"[" * 100_000),
+    (
+        "trace",
+        b'{"timestamp": 1%s, "hash_ids": [1]}\n{"timestamp": 2, "hash_ids": [1]}' % (b"0" * 400),
+    ),
     # ValueError, KeyError, AttributeError out of YAML's constructors, and no file named
     ("config_file", b"memory: 2020-13-45"),
     ("config_file", b"memory: " + b"9" * 5000),

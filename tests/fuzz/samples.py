@@ -106,3 +106,7 @@ CONFIG_FILES: Final = (
 )
 ENVIRONMENTS: Final = (b"memory=2Gi\nmode=Paused\nhttp_port=0\n", b"extent=1048576\ndisk=16MiB")
 SIZES: Final = (b"1GiB", b"64Mi", b"1048576", b"1.5G", b"0")
+TRACES: Final = (
+    b'{"timestamp": 0, "hash_ids": [1, 2]}\n{"timestamp": 7.5, "hash_ids": [1, 2, 9], "x": 1}\n',
+    b'\n{"timestamp": 5, "hash_ids": [0]}\n{"timestamp": 4, "hash_ids": [0]}\n',
+)

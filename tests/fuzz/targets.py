@@ -25,6 +25,7 @@ from onggi_core.heartbeat import (
     parse_heartbeat,
 )
 from onggi_core.quantity import QuantityError, parse_size
+from onggi_core.replay.trace import Trace, TraceRefused
 from onggi_core.wire.cut import Cutter
 from onggi_core.wire.frame import HEADER_BYTES as FRAME_HEADER_BYTES
 from onggi_core.wire.frame import PAYLOAD_MAX_BYTES, Status, WireError, frame
@@ -144,6 +145,18 @@ def config_environment(data: bytes) -> None:
         return
 
 
+def trace(data: bytes) -> None:
+    """One number and one key for each different id, whatever the order."""
+    found = Trace()
+    try:
+        prompts = list(found.read(data.decode("utf-8", "replace").splitlines()))
+    except TraceRefused:
+        return
+    named = {pair for prompt in prompts for pair in zip(prompt.blocks, prompt.keys, strict=True)}
+    assert len(named) == len({key for _, key in named}) == found.distinct
+    assert {block for block, _ in named} == set(range(found.distinct))
+
+
 def size(data: bytes) -> None:
     text = data.decode("utf-8", "replace")
     try:
@@ -174,6 +187,7 @@ TARGETS: Final = {
     "tier": Target(tier.tier, tier.SEEDS, peak=4000),
     "config_file": Target(config_file, samples.CONFIG_FILES, peak=4000),
     "config_environment": Target(config_environment, samples.ENVIRONMENTS, peak=1000),
+    "trace": Target(trace, samples.TRACES, peak=400),
     "size": Target(size, samples.SIZES),
 }
 PEAK_BYTES: Final = 8 * 1024 * 1024

@@ -18,6 +18,8 @@ IDS_MAX: Final = 1 << 20
 """Blocks of one prompt: far beyond any model, and small enough to refuse what is no trace."""
 DISTINCT_MAX: Final = 1 << 26
 """Different blocks of a trace: what a machine with a few GiB can replay."""
+TIME_MAX_MS: Final = 1e18
+"""Thirty million years; beyond it, as at NaN, there is no telling what came first."""
 _SHOWN_MAX: Final = 40
 """Characters of a wrong value shown."""
 
@@ -82,7 +84,7 @@ class Trace:
 def _parsed(line: str, number: int) -> tuple[list[int], float]:
     try:
         record = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise TraceRefused(number, "the line", line.strip(), "a JSON object") from None
     if not isinstance(record, dict):
         raise TraceRefused(number, "the line", record, "a JSON object")
@@ -92,6 +94,6 @@ def _parsed(line: str, number: int) -> tuple[list[int], float]:
     for position, one in enumerate(ids):
         if type(one) is not int:
             raise TraceRefused(number, f"hash_ids[{position}]", one, "a whole number")
-    if not isinstance(time, (int, float)) or isinstance(time, bool) or time != time:
+    if not isinstance(time, (int, float)) or isinstance(time, bool) or not abs(time) < TIME_MAX_MS:
         raise TraceRefused(number, "timestamp", time, "a number of milliseconds")
     return ids, time
