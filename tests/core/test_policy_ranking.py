@@ -72,6 +72,15 @@ class AgainstAModel(RuleBasedStateMachine):
                 self.proven.add(above)
             self.ranking.hit(block, now)
 
+    @rule(block=blocks, count=st.integers(0, 300))
+    def recall(self, block, count) -> None:
+        if block in self.uses:
+            for above in self.chain(block) if count >= PROVEN else ():
+                if above in self.proven:
+                    break
+                self.proven.add(above)
+            self.ranking.recall(block, count)
+
     @rule(block=blocks)
     def hold(self, block) -> None:
         if block in self.uses:

@@ -13,7 +13,7 @@ from typing import Any, Final
 from onggi_core.engine.session import Session
 from onggi_core.engine.state import State
 from onggi_core.policy.ghosts import Ghosts
-from onggi_core.policy.names import FIXED, PolicyName
+from onggi_core.policy.names import PolicyName
 from onggi_core.wire.replies import Mode
 
 ASKED_MAX: Final = 4096
@@ -23,11 +23,9 @@ WAITING_MAX: Final = 65536
 """Blocks of prompts that the ghosts have not seen yet: five megabytes of keys. Past it the oldest
 prompts are never seen, which makes the sample thinner and nothing wrong."""
 
-FOLLOWED: Final = tuple(
-    name for name in FIXED if name not in (PolicyName.SECOND_SIGHT, PolicyName.WORTH_SECOND_SIGHT)
-)
-"""All that choose what goes. Those that turn new blocks away as well are not run: the tiers take
-what is stored."""
+FOLLOWED: Final = (PolicyName.HAZARD, PolicyName.LRU, PolicyName.ARC, PolicyName.S3_FIFO)
+"""All that only choose what goes. Those that turn new blocks away as well are not run: the tiers
+take what is stored, and a ghost that did not would promise hits that they cannot have."""
 
 
 class Following:

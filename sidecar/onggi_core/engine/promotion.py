@@ -124,7 +124,8 @@ def ended(state: State, event: ReadEnded, now_s: float) -> None:
             state.counters.read_bytes += read.space.spec.page_bytes
             state.blocks.flags[block] |= UNREAD
             state.host.seal((block,), PageEvent.VERIFIED)
-            state.disk.ranking.touch(block, use)
+            state.disk.ranking.hit(block, use)
+            state.host.ranking.recall(block, state.disk.ranking.count_of(block))
             loads.arrived(state, block, now_s)
         else:
             _failed(state, read.space, block, outcome, now_s)

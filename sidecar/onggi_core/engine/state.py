@@ -20,6 +20,7 @@ from onggi_core.index.blocks import HINTED, Blocks
 from onggi_core.index.pages import Pages
 from onggi_core.policy.chains import ChainRanking
 from onggi_core.policy.choosers import LeastRecent
+from onggi_core.policy.sights import Sights
 from onggi_core.segments import SEGMENT_TOKENS
 from onggi_core.wire.replies import Mode
 from onggi_core.wire.requests import LoadPrepare, SpaceSpec
@@ -51,6 +52,10 @@ class Facts:
     """Disk tier: how many segments its budget holds; 0 is no disk tier."""
     segment_tokens: tuple[int, ...] = SEGMENT_TOKENS
     """Where the segments of a prompt end: see onggi_core.segments."""
+
+
+_SIGHTED_BYTES: Final = 1 << 16
+"""A page of 16 tokens of a small model: what an arena's size is divided by for its blocks."""
 
 
 class Write(NamedTuple):
@@ -90,6 +95,8 @@ class State:
         for number in range(facts.segments):
             self.disk.slab.add_region(number)
             self.segments.ready.add(number)
+        self.sights = Sights(facts.arena_bytes // _SIGHTED_BYTES)
+        """How often keys were stored that may have gone since."""
         self.above_high = False
         """Whether the host tier is on its way down from its high watermark."""
         self.sessions: dict[int, Session] = {}

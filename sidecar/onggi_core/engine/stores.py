@@ -130,6 +130,7 @@ def complete(
     state.host.seal(blocks, PageEvent.SEALED)
     if state.has_disk:
         state.dirty.update({block: None for block in blocks if disk[block] == PageState.FREE})
+    _recall(state, store)
     if state.waiting:
         for block in blocks:
             loads.arrived(state, block, now_s)
@@ -137,6 +138,15 @@ def complete(
     state.counters.stored_bytes += len(blocks) * store.space.spec.page_bytes
     writeback.pump(state)
     return StoreCompleted(len(blocks))
+
+
+def _recall(state: State, store: Store) -> None:
+    """Blocks that were stored before and went are of the class that they were then. Done when the
+    store is over, since its client waits for the pages and not for this."""
+    keys, see, space = state.blocks.keys, state.sights.see, store.space.number
+    for block in store.blocks:
+        if count := see(keys[block], space):
+            state.host.ranking.recall(block, count)
 
 
 def lapse(state: State, store: Store, now_s: float) -> None:

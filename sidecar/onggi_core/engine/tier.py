@@ -10,6 +10,7 @@ from onggi_core.index.blocks import Blocks
 from onggi_core.index.pages import Pages
 from onggi_core.page import PageEvent, PageState, move
 from onggi_core.policy.chains import ChainRanking
+from onggi_core.policy.ranking import LAST
 from onggi_core.region import BLOCKS_MAX, FREE, QUARANTINED, RETIRED
 from onggi_core.slab import Slab
 
@@ -131,16 +132,16 @@ class Tier:
                 return
 
     def evict_one(self, group: int, before: int) -> bool:
-        """Gives up the coldest leaf of a group, if it was last used before `before`."""
-        block = self.coldest(group)
-        if block is None or self.ranking.last_use(block) >= before:
+        """Gives up the coldest of a group's leaves that were last used before `before`."""
+        block = self.coldest(group, before)
+        if block is None:
             return False
         self.evict(block)
         return True
 
-    def coldest(self, group: int) -> int | None:
+    def coldest(self, group: int, before: int = LAST) -> int | None:
         """The leaf to give up next among those that may go."""
-        while (block := self.ranking.coldest(group)) is not None:
+        while (block := self.ranking.coldest(group, before)) is not None:
             if self.pages.states[block] == PageState.SEALED:
                 return block
             self.ranking.hold(block)

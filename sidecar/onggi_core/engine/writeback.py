@@ -88,6 +88,7 @@ def ended(state: State, event: WriteEnded) -> None:
         if outcome is IoOutcome.DONE:
             state.blocks.set_checksum(block, checksum)
             state.disk.seal((block,), PageEvent.SEALED)
+            state.disk.ranking.recall(block, state.host.ranking.count_of(block))
             state.counters.written_bytes += space.spec.page_bytes
         else:
             _failed(state, space, block, outcome)

@@ -37,7 +37,6 @@ the end, not as many entries as it has blocks."""
 
 _STEP: Final = 64
 """Columns grow by a sixteenth and this, so that growing is rare and little lies idle."""
-
 LAST: Final = 1 << 63
 """Later than any use."""
 
@@ -121,13 +120,12 @@ class Ranking:
     def hit(self, block: int, use: int) -> None:
         """As `touch`, and it counts: a request asked for the block and found it."""
         self._use[block] = self.now = use
-        count = self._count[block]
-        if count == COUNT_MAX:
-            return
-        self._count[block] = count + 1
-        self._prove(block, count)
-        if not self._kids[block]:
-            self._enqueue(block)
+        self._raise(block, self._count[block] + 1)
+
+    def recall(self, block: int, count: int) -> None:
+        """A block that came was asked for `count` times before: as if `insert` had been told."""
+        self._raise(block, count)
+        self.chooser.arrived(self._count[block], self)
 
     def hold(self, block: int) -> None:
         """A block is in use: not to be picked until released."""
@@ -156,10 +154,7 @@ class Ranking:
             self._use[parent] = self._use[block]
         if not self._flags[parent] & _RESIDENT:
             return
-        before = self._count[parent]
-        if count > before:
-            self._count[parent] = count
-            self._prove(parent, before)
+        self._raise(parent, count)
         if not self._kids[parent]:
             self._leaves += 1
             self._enqueue(parent)
@@ -188,6 +183,9 @@ class Ranking:
             if block >= len(flags) or not flags[block] & _RESIDENT:
                 return number
         return len(blocks)
+
+    def count_of(self, block: int) -> int:
+        return self._count[block]
 
     def last_use(self, block: int) -> int:
         return self._use[block]
@@ -224,6 +222,15 @@ class Ranking:
                 return True
             block = self._parent[block]
         return False
+
+    def _raise(self, block: int, count: int) -> None:
+        """A block is found to be asked for more often than was known."""
+        before = self._count[block]
+        if before < min(count, COUNT_MAX):
+            self._count[block] = min(count, COUNT_MAX)
+            self._prove(block, before)
+            if not self._kids[block]:
+                self._enqueue(block)
 
     def _prove(self, block: int, before: int) -> None:
         """A block was asked for again, and so were all before it. Each block is walked over once

@@ -25,6 +25,10 @@ _TAG_MASK: Final = (1 << 16) - 1 - _COUNT_MASK
 """12 bits tell a slot's keys apart: of the keys never seen, one in 4096 is taken for another."""
 
 
+_SPREAD: Final = 0x9E3779B97F4A7C15
+"""Odd and without a pattern: what spaces' numbers are multiplied by to tell their keys apart."""
+
+
 class Sights:
     """Keys are prefix hashes, so their bytes are as good as random."""
 
@@ -35,9 +39,10 @@ class Sights:
         self._mask = slots - 1
         self._table = array("H", [0]) * slots
 
-    def see(self, key: bytes) -> int:
-        """How often the key was seen before, up to COUNT_MAX; from now on once more."""
-        number = int.from_bytes(key[:8], "little")
+    def see(self, key: bytes, space: int = 0) -> int:
+        """How often the key was seen before, up to COUNT_MAX; from now on once more. A key in one
+        space is another than in the next."""
+        number = int.from_bytes(key[:8], "little") ^ space * _SPREAD
         slot, tag = number & self._mask, number >> 48 & _TAG_MASK
         found = self._table[slot]
         if found & _TAG_MASK != tag or not found & _COUNT_MASK:
