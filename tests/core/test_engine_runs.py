@@ -11,6 +11,7 @@ from walker import check
 from onggi_core.engine.actions import ReadRun, WriteRun
 from onggi_core.engine.events import Adopted
 from onggi_core.engine.state import CHUNK_BYTES
+from onggi_core.engine.tier import EMPTIED_MAX, PART_MAX
 from onggi_core.errors import BadRequest
 from onggi_core.identity import ROOT
 from onggi_core.wire.replies import Looked
@@ -165,6 +166,19 @@ def test_columns_of_different_length_are_refused() -> None:
     event = dataclasses.replace(adopted(chain("rows", 2), [ROOT] * 2, [0, PAGE]), places=[0])
     with pytest.raises(BadRequest):
         shell.step(event)
+
+
+def test_a_segment_with_too_many_pages_for_a_step_goes_to_another_size_in_parts() -> None:
+    old = [number.to_bytes(16, "big") for number in range(1, EMPTIED_MAX + 2 * PART_MAX + 1)]
+    shell = Shell(extents=2, segments=1, pages_each=len(old))
+    shell.step(adopted(old, [ROOT] * len(old), list(range(0, PAGE * len(old), PAGE))))
+    client = shell.open(spec("b", 2 * PAGE))
+    pages = []
+    for number in range(3):
+        shell.store(client, chain(f"new/{number}", 16))
+        pages.append(shell.engine.stats()["disk_pages"])
+    assert pages == [EMPTIED_MAX + PART_MAX, EMPTIED_MAX, 16]
+    assert [len(run.keys) for run in runs(shell)] == [16]
 
 
 def test_a_disk_that_hangs_makes_what_lies_there_a_miss_until_a_probe_passes() -> None:

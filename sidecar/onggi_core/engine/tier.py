@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Final
 
 from onggi_core.engine.space import Space
@@ -24,6 +25,8 @@ REGIONS_WEIGHED: Final = 8
 EMPTIED_MAX: Final = 16384
 """Pages of a region that may be emptied in one step: 64 MiB of the smallest, a few hundred of the
 usual."""
+PART_MAX: Final = 1024
+"""Pages given up at a time of a region that has more: some fifteen milliseconds."""
 
 
 class Tier:
@@ -154,23 +157,39 @@ class Tier:
         self._evicted(space, block, self.drop(space, block, PageEvent.EVICTED))
 
     def _empty_region(self, stride: int) -> bool:
-        """Empties the region of another page size that was used longest ago, if one is idle."""
+        """Empties the region of another page size that was used longest ago, if one is idle. One
+        with too many pages for a step is emptied in parts, before there is room."""
         best: tuple[int, list[int]] | None = None
         states, last_use = self.pages.states, self.ranking.last_use
-        others = self.slab.regions_of_others(stride)
-        for number in sorted(others, key=self.slab.used_in)[:REGIONS_WEIGHED]:
+        others = sorted(self.slab.regions_of_others(stride), key=self.slab.used_in)
+        for number in others[:REGIONS_WEIGHED]:
+            if self.slab.used_in(number) > EMPTIED_MAX:
+                continue
             held = [one for one in self.slab.owners_in(number) if one not in (FREE, RETIRED)]
-            if 0 < len(held) <= EMPTIED_MAX and all(
+            if held and all(
                 owner < BLOCKS_MAX and states[owner] == PageState.SEALED for owner in held
             ):
                 last = max(map(last_use, held))
                 if best is None or last < best[0]:
                     best = (last, held)
         if best is None:
+            self._empty_in_part(others)
             return False
         for block in best[1]:
             self.evict(block)
         return True
+
+    def _empty_in_part(self, regions: list[int]) -> None:
+        """Gives up some pages of the first region that has too many for a step. The fewest come
+        first, so that the next part is of the same region."""
+        for number in regions:
+            if self.slab.used_in(number) > EMPTIED_MAX:
+                states = self.pages.states
+                owners = self.slab.owners_in(number)
+                sealed = (o for o in owners if 0 <= o < BLOCKS_MAX and states[o] == PageState.SEALED)
+                for block in list(islice(sealed, PART_MAX)):
+                    self.evict(block)
+                return
 
     # ---- inside
 

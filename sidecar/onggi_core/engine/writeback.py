@@ -27,7 +27,9 @@ keeps them, and 64 large ones can be all there are."""
 
 
 def pump(state: State) -> None:
-    """Starts as many writes as may be under way, oldest block first."""
+    """Starts as many writes as may be under way, oldest block first. Room that there was none of
+    for one block is not made for the next ones of that size: emptying a region takes its time."""
+    full: set[int] = set()
     most_bytes = state.extents_ready * state.facts.extent_bytes // WRITES_SHARE
     while state.dirty and len(state.writes) < WRITES_MAX:
         left_bytes = most_bytes - state.writing_bytes
@@ -37,7 +39,9 @@ def pump(state: State) -> None:
         space = state.space_rows[state.blocks.space[first]]
         assert space is not None, "a space with blocks is never dropped"
         pages = min(CHUNK_BYTES, left_bytes) // space.stride_bytes
-        _write(state, space, _run(state, space, max(1, pages)))
+        wanted = _run(state, space, max(1, pages))
+        if not _write(state, space, wanted, may_make_room=space.stride_bytes not in full):
+            full.add(space.stride_bytes)
 
 
 def _run(state: State, space: Space, most: int) -> list[int]:
@@ -51,14 +55,16 @@ def _run(state: State, space: Space, most: int) -> list[int]:
     return run
 
 
-def _write(state: State, space: Space, wanted: list[int]) -> None:
+def _write(state: State, space: Space, wanted: list[int], *, may_make_room: bool) -> bool:
+    """False: the disk tier had no room, and the first block stays unwritten."""
     use = state.use()
-    state.disk.make_room(space, len(wanted), use)
+    if may_make_room:
+        state.disk.make_room(space, len(wanted), use)
     given = state.disk.take(space, as_run(wanted), PageEvent.RESERVED, use)
     if not given:
         del state.dirty[wanted[0]]
         state.counters.unwritten_blocks += 1
-        return
+        return False
     run = tuple(wanted[:given])
     for block in run:
         del state.dirty[block]
@@ -77,6 +83,7 @@ def _write(state: State, space: Space, wanted: list[int]) -> None:
             parents=tuple([index.parent_key(block) for block in run]),
         )
     )
+    return True
 
 
 def ended(state: State, event: WriteEnded) -> None:
