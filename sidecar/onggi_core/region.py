@@ -53,6 +53,11 @@ class Region:
         self.owners[index << 2 : end] = array("i", owners).tobytes()
         self.free -= len(owners)
 
+    def take_back(self, index: int, count: int) -> None:
+        """The pages from `index` on are free again."""
+        self.owners[index << 2 : (index + count) << 2] = FREE_PAGE * count
+        self.free += count
+
     def owner(self, index: int) -> int:
         raw = self.owners[index << 2 : (index + 1) << 2]
         return array("i", raw)[0]

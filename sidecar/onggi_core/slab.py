@@ -61,13 +61,12 @@ class Slab:
         )
         return self._free.get(stride, 0) + empty * (self.region_bytes // stride)
 
-    def give_back(self, place: int) -> None:
-        """A page's place is free again."""
+    def give_back(self, place: int, count: int = 1) -> None:
+        """The places of `count` pages in a row, within one region, are free again."""
         number, region, index = self._at(place)
-        region.set_owner(index, FREE)
-        region.free += 1
+        region.take_back(index, count)
         if number not in self._withdrawn:
-            self._free[region.stride] += 1
+            self._free[region.stride] += count
             self._queue(number, region)
             if not region.used and not region.retired:
                 self._empty.add(number)

@@ -157,5 +157,5 @@ def _give_up(state: State, tier: Tier, block: int) -> bool:
     if tier is state.host and block in state.dirty:
         state.dirty.move_to_end(block, last=False)
         return False
-    tier.evict(block)
+    tier.evict(range(block, block + 1))
     return True

@@ -169,15 +169,20 @@ class State:
         ranking = ChainRanking(LeastRecent())
         return Tier(self.blocks, pages, ranking, region_bytes, self.space_rows, evicted)
 
-    def _left_host(self, _space: Space, block: int, _place: int) -> None:
-        self.counters.evicted_host_blocks += 1
-        self.counters.prefetch_useless_blocks += bool(self.blocks.flags[block] & HINTED)
-        self.blocks.flags[block] = 0
-        if block in self.dirty:
-            del self.dirty[block]
-            self.counters.unwritten_blocks += 1
-        self.blocks.forget_if_nowhere(block)
+    def _left_host(self, _space: Space, blocks: range) -> None:
+        index, count = self.blocks, len(blocks)
+        self.counters.evicted_host_blocks += count
+        flags = index.flags[blocks.start : blocks.stop]
+        if any(flags):
+            self.counters.prefetch_useless_blocks += sum(bool(flag & HINTED) for flag in flags)
+            index.flags[blocks.start : blocks.stop] = bytes(count)
+        if self.dirty:
+            for block in [block for block in blocks if block in self.dirty]:
+                del self.dirty[block]
+                self.counters.unwritten_blocks += 1
+        index.forget_tail(blocks)
 
-    def _left_disk(self, space: Space, block: int, place: int) -> None:
-        self.counters.evicted_disk_blocks += 1
-        self.forget_on_disk(space, block, place)
+    def _left_disk(self, space: Space, blocks: range) -> None:
+        self.counters.evicted_disk_blocks += len(blocks)
+        for block in reversed(blocks):
+            self.forget_on_disk(space, block, self.disk.pages.place(block))

@@ -15,8 +15,8 @@ from onggi_core.policy.ranking import LAST
 from onggi_core.region import BLOCKS_MAX, FREE, QUARANTINED, RETIRED
 from onggi_core.slab import Slab
 
-Evicted = Callable[[Space, int, int], None]
-"""Called for each block that lost its page in this tier, after it did, with the page's place."""
+Evicted = Callable[[Space, range], None]
+"""Called with blocks that lost their pages in this tier, after they did. The last one went first."""
 
 FRUITLESS_MAX: Final = 256
 """Blocks given up, beyond those asked for, whose room is in a region that is being withdrawn."""
@@ -27,6 +27,9 @@ EMPTIED_MAX: Final = 16384
 usual."""
 PART_MAX: Final = 1024
 """Pages given up at a time of a region that has more: some fifteen milliseconds."""
+
+
+SEALED: Final = bytes([PageState.SEALED])
 
 
 class Tier:
@@ -126,21 +129,24 @@ class Tier:
         """
         stride = space.stride_bytes
         tries = pages + FRUITLESS_MAX
-        while tries and self.slab.room(stride) < pages:
-            tries -= 1
+        while tries > 0 and (missing := pages - self.slab.room(stride)) > 0:
             fruitless = self.slab.all_rest(stride)  # what went would make no room
-            if (fruitless or not self.evict_one(space.group, before)) and (
-                not self._empty_region(stride)
-            ):
+            gone = range(0) if fruitless else self.coldest_tail(space.group, missing, before)
+            if gone:
+                self.evict(gone)
+            elif not self._empty_region(stride):
                 return
+            tries -= max(1, len(gone))
 
-    def evict_one(self, group: int, before: int) -> bool:
-        """Gives up the coldest of a group's leaves that were last used before `before`."""
+    def coldest_tail(self, group: int, most: int, before: int) -> range:
+        """The end of a chain to give up next, at most `most` blocks, last used before
+        `before`; empty where nothing may go."""
         block = self.coldest(group, before)
         if block is None:
-            return False
-        self.evict(block)
-        return True
+            return range(0)
+        tail = self.ranking.tail(block, most)
+        states = self.pages.states_of(tail)
+        return tail[len(states.rstrip(SEALED)) :]
 
     def coldest(self, group: int, before: int = LAST) -> int | None:
         """The leaf to give up next among those that may go."""
@@ -151,10 +157,17 @@ class Tier:
             self._held.add(block)
         return None
 
-    def evict(self, block: int) -> None:
-        space = self._spaces[self._blocks.space[block]]
+    def evict(self, blocks: range) -> None:
+        """Gives up sealed pages: one block's, or those of a `coldest_tail`."""
+        space = self._spaces[self._blocks.space[blocks.start]]
         assert space is not None, "a space with blocks is never dropped"
-        self._evicted(space, block, self.drop(space, block, PageEvent.EVICTED))
+        self.pages.on_all(blocks, PageEvent.EVICTED)
+        self.ranking.remove_tail(blocks)
+        self._held.difference_update(blocks)
+        self._count(space, -len(blocks))
+        for place, count in self.pages.runs(blocks, space.stride_bytes, self.slab.region_bytes):
+            self.slab.give_back(place, count)
+        self._evicted(space, blocks)
 
     def _empty_region(self, stride: int) -> bool:
         """Empties the region of another page size that was used longest ago, if one is idle. One
@@ -176,7 +189,7 @@ class Tier:
             self._empty_in_part(others)
             return False
         for block in best[1]:
-            self.evict(block)
+            self.evict(range(block, block + 1))
         return True
 
     def _empty_in_part(self, regions: list[int]) -> None:

@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import Final
 
 from onggi_core.engine.state import State
-from onggi_core.page import PageState
+from onggi_core.engine.tier import SEALED
+from onggi_core.policy.ranking import LAST
 
 HIGH_SHARE: Final = 64
 """Fewer free pages than one part in so many is above the high watermark."""
@@ -31,22 +32,30 @@ def keep(state: State) -> None:
     low = whole - min(whole // LOW_SHARE, RESERVE_BYTES_MAX)
     if tier.used_bytes > whole - min(whole // HIGH_SHARE, RESERVE_BYTES_MAX // 2):
         state.above_high = True
-    for _ in range(GIVEN_UP_MAX):
-        if not state.above_high:
-            return
-        if tier.used_bytes <= low or not _give_up_one(state):
-            state.above_high = False
+    left = GIVEN_UP_MAX
+    while state.above_high and left > 0:
+        above_bytes = tier.used_bytes - low
+        given_up = _give_up(state, left, above_bytes) if above_bytes > 0 else 0
+        state.above_high = given_up > 0
+        left -= given_up
 
 
-def _give_up_one(state: State) -> bool:
-    """The coldest leaf of all, unless it still has to be written down: that is on its way, and
-    there is room until it is done."""
-    found = [state.host.coldest(group) for group in state.groups.values()]
-    block = min(
-        (one for one in found if one is not None), key=state.host.ranking.last_use, default=None
-    )
-    if block is None or (state.has_disk and state.disk.pages.states[block] != PageState.SEALED):
-        return False
-    state.host.evict(block)
-    state.counters.watermark_blocks += 1
-    return True
+def _give_up(state: State, most: int, above_bytes: int) -> int:
+    """Blocks given up from the end of the chain that is coldest of all, unless they still have to
+    be written down: they are on their way, and there is room until that is done."""
+    host = state.host
+    found = [
+        (host.ranking.last_use(block), group, stride)
+        for stride, group in state.groups.items()
+        if (block := host.coldest(group)) is not None
+    ]
+    if not found:
+        return 0
+    _, group, stride = min(found)
+    tail = host.coldest_tail(group, min(most, -(-above_bytes // stride)), LAST)
+    if state.has_disk:
+        tail = tail[len(state.disk.pages.states_of(tail).rstrip(SEALED)) :]
+    if tail:
+        host.evict(tail)
+        state.counters.watermark_blocks += len(tail)
+    return len(tail)

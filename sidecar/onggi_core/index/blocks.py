@@ -7,6 +7,7 @@ exist: then it is a name alone, so that its children find it when it comes back.
 from __future__ import annotations
 
 from array import array
+from collections import deque
 from collections.abc import Sequence
 from itertools import repeat
 from typing import Final
@@ -117,6 +118,29 @@ class Blocks:
             if above == NOWHERE or self.kids[above]:
                 return
             block = above
+
+    def forget_tail(self, blocks: range) -> None:
+        """As forget_if_nowhere of each, the last one first."""
+        first, end = blocks.start, blocks.stop
+        inner = end - first - 1
+        if (
+            any(self.disk.states[first:end])
+            or any(self.host.states[first:end])
+            or self.kids[end - 1]
+            or self.kids[first : end - 1] != array("i", [1]) * inner
+            or self.parent[first + 1 : end] != array("i", range(first, end - 1))
+        ):
+            for block in reversed(blocks):
+                self.forget_if_nowhere(block)
+            return
+        ids = self.ids[self.space[first]]
+        deque(map(ids.__delitem__, self.keys[first + 1 : end]), maxlen=0)  # a loop, but in C
+        self.keys[first + 1 : end] = repeat(_NAMELESS, inner)
+        self.parent[first + 1 : end] = array("i", [NOWHERE]) * inner
+        self.kids[first:end] = array("i", bytes((inner + 1) * self.kids.itemsize))
+        self.flags[first + 1 : end] = bytes(inner)
+        self._free.extend(range(end - 1, first, -1))
+        self.forget_if_nowhere(first)
 
     # ---- what is known of one
 

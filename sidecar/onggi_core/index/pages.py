@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import repeat
 from operator import rshift
 from typing import Final
@@ -82,6 +82,19 @@ class Pages:
         else:
             units = list(map(self.places.__getitem__, blocks))
         return tuple([(unit << UNIT_BITS) + base for unit in units])
+
+    def runs(self, blocks: range, stride: int, region_bytes: int) -> Iterator[tuple[int, int]]:
+        """The places of `blocks` as rows within one region: where each begins, and its pages."""
+        unit, step, whole = -1, stride >> UNIT_BITS, region_bytes >> UNIT_BITS
+        count = 0
+        for at in self.places[blocks.start : blocks.stop]:
+            if count and at == unit + count * step and at // whole == unit // whole:
+                count += 1
+                continue
+            if count:
+                yield unit << UNIT_BITS, count
+            unit, count = at, 1
+        yield unit << UNIT_BITS, count
 
     def put(self, blocks: Sequence[int], place: int, stride: int) -> None:
         """Notes that the pages of `blocks` lie one after the other from `place` on."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 
+from onggi_core.policy.classes import PROVEN
 from onggi_core.policy.ranking import _FRESH_MAX, _RESIDENT, NOWHERE, Ranking
 
 
@@ -53,6 +54,47 @@ class ChainRanking(Ranking):
         leaves = [block for block, count in zip(blocks, kids, strict=True) if not count]
         self._leaves += len(leaves)
         self._set_aside(leaves)
+
+    def tail(self, leaf: int, most: int) -> range:
+        """The blocks that would go after `leaf` if one at a time went: the chain that ends in it,
+        as long as nothing else follows its blocks, they may go, and none of them is of more use.
+        Their numbers are in a row, the leaf's is the last; at most `most`."""
+        parents, kids, flags = self._parent, self._kids, self._flags
+        uses, counts, groups = self._use, self._count, self._group
+        use, count, group = uses[leaf], counts[leaf], groups[leaf]
+        first = leaf
+        while leaf - first < most - 1:
+            above = parents[first]
+            if (
+                above != first - 1
+                or above < 0
+                or kids[above] != 1
+                or flags[above] != _RESIDENT
+                or uses[above] > use
+                or counts[above] > count
+                or groups[above] != group
+            ):
+                break
+            first = above
+        return range(first, leaf + 1)
+
+    def remove_tail(self, blocks: range) -> None:
+        """As `remove` of each block of a `tail`, the last one first."""
+        first, leaf = blocks.start, blocks.stop - 1
+        if first == leaf:
+            self.remove(leaf)
+            return
+        inner = len(blocks) - 1
+        self.proven -= inner - sum(map(PROVEN.__gt__, self._count[first + 1 : leaf + 1]))
+        self._use[first] = self._use[leaf]
+        count, before = self._count[leaf], self._count[first]
+        if count > before:
+            self._count[first] = count
+            self._prove(first, before)
+        self._flags[first + 1 : leaf + 1] = array("B", bytes(inner))
+        self._kids[first:leaf] = array("i", bytes(inner * self._kids.itemsize))
+        self._blocks -= inner
+        self.remove(first)
 
     def _reach(self, top: int) -> None:
         if top >= len(self._flags):
