@@ -39,4 +39,7 @@ def test_an_extent_that_comes_after_the_budget_fell_is_given_back() -> None:
     assert engine.step(ExtentTouched(0), 0.0) == []
     assert engine.step(BudgetSet(1, 0), 1.0) == []
     assert engine.step(ExtentTouched(1), 1.0) == [ReleaseExtent(1)]
-    assert engine.step(BudgetSet(2, 0), 2.0) == [TouchExtent(1)]
+    assert engine.step(BudgetSet(2, 0), 2.0) == []  # two are still on their way
+    assert engine.step(ExtentTouched(2), 2.0) == []
+    assert engine.step(ExtentTouched(3), 2.0) == [ReleaseExtent(3)]
+    assert engine.step(BudgetSet(3, 0), 3.0) == [TouchExtent(1)]

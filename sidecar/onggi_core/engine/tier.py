@@ -16,7 +16,7 @@ from onggi_core.region import BLOCKS_MAX, FREE, QUARANTINED, RETIRED
 from onggi_core.slab import Slab
 
 Evicted = Callable[[Space, range], None]
-"""Called with blocks that lost their pages in this tier, after they did. The last one went first."""
+"""Called with blocks that lost their pages in this tier, after they did, the last one first."""
 
 FRUITLESS_MAX: Final = 256
 """Blocks given up, beyond those asked for, whose room is in a region that is being withdrawn."""
