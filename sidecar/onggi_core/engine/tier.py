@@ -199,9 +199,11 @@ class Tier:
             if self.slab.used_in(number) > EMPTIED_MAX:
                 states = self.pages.states
                 owners = self.slab.owners_in(number)
-                sealed = (o for o in owners if 0 <= o < BLOCKS_MAX and states[o] == PageState.SEALED)
+                sealed = (
+                    o for o in owners if 0 <= o < BLOCKS_MAX and states[o] == PageState.SEALED
+                )
                 for block in list(islice(sealed, PART_MAX)):
-                    self.evict(block)
+                    self.evict(range(block, block + 1))
                 return
 
     # ---- inside
