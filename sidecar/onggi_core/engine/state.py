@@ -184,5 +184,6 @@ class State:
 
     def _left_disk(self, space: Space, blocks: range) -> None:
         self.counters.evicted_disk_blocks += len(blocks)
-        for block in reversed(blocks):
-            self.forget_on_disk(space, block, self.disk.pages.place(block))
+        keys, place = self.blocks.keys, self.disk.pages.place
+        self.actions += [ForgetPage(place(b), space.spec, keys[b]) for b in reversed(blocks)]
+        self.blocks.forget_tail(blocks)  # all at once: the first to be forgotten takes others along
