@@ -78,12 +78,12 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _agent(parsed: argparse.Namespace) -> int:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the agent listens to it
     # The agent's libraries take half a second to load and the other commands need none of them.
     from onggi_sidecar.agent import run_agent
     from onggi_sidecar.config import ConfigRefused, load_config
     from onggi_sidecar.log import set_up_logging
 
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the agent listens to it
     given = {k: v for k, v in vars(parsed).items() if k != "run" and v is not None}
     try:
         config = load_config(given, os.environ)

@@ -158,6 +158,23 @@ def test_sigterm_is_obeyed_at_every_stage_of_the_start(
         agent.clean_up()
 
 
+def test_sighup_while_modules_are_loaded_ends_nothing(memory_folder: Path) -> None:
+    patch = (
+        "import os, signal, sys\n"
+        "class HangsUp:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'onggi_sidecar.agent':\n"
+        "            os.kill(os.getpid(), signal.SIGHUP)\n"
+        "sys.meta_path.insert(0, HangsUp())\n"
+    )
+    agent = AgentProcess(memory_folder, *SMALL, patch=patch)
+    try:
+        agent.wait_for("listening")
+        assert agent.end() == 0
+    finally:
+        agent.clean_up()
+
+
 def _runs_our_code(agent: AgentProcess) -> bool:
     """Whether its SIGTERM handler is set: bit 15 of the caught signals."""
     status = Path(f"/proc/{agent.process.pid}/status").read_text()

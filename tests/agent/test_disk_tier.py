@@ -88,6 +88,24 @@ def test_a_segment_of_another_tier_is_removed_and_its_blocks_are_gone(bench: Ben
     life.kill()
 
 
+@pytest.mark.parametrize("name", ["segment-000000", "table"])
+def test_a_file_that_cannot_be_opened_costs_what_it_held_and_never_the_tier(
+    bench: Bench, name: str
+) -> None:
+    bench.write(1, place(1))
+    bench.stop()
+    (bench.folder / name).unlink()
+    (bench.folder / name).symlink_to(name)  # ELOOP, as root too
+    life = again(bench)
+    assert life.adopted == {}
+    assert "cannot be read" in life.report.problems[0]
+    assert life.write(2, place(1)).outcomes[0] is IoOutcome.DONE
+    life.kill()
+    healed = again(bench)
+    assert list(healed.adopted) == [key(2)]
+    healed.kill()
+
+
 def test_a_smaller_budget_gives_the_room_back_and_keeps_what_fits(bench: Bench) -> None:
     bench.write(1, place(0))
     bench.write(2, bench.plan.segment_bytes * (bench.plan.segments - 1))

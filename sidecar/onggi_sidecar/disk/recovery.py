@@ -16,6 +16,7 @@ from onggi_core.wire.requests import SpaceSpec
 from onggi_sidecar.disk.budget import DiskPlan, nominal_segment_bytes, plan_disk
 from onggi_sidecar.disk.columns import adopted_columns
 from onggi_sidecar.disk.device import Device
+from onggi_sidecar.disk.outcome import of_the_file
 from onggi_sidecar.disk.scan import Scanned, UnreadableTable, scan_table
 from onggi_sidecar.disk.segment import DamagedSegment, open_segment, segment_number
 from onggi_sidecar.disk.table import TABLE_NAME, PageTable, TableState
@@ -102,6 +103,13 @@ def _scan(path: Path, budget_bytes: int, report: RecoveryReport) -> Scanned | No
     except UnreadableTable as unreadable:
         report.problems.append(f"{unreadable}; the disk tier begins empty")
         return None
+    except OSError as fault:
+        if not of_the_file(fault):
+            raise
+        report.problems.append(
+            f"the page table cannot be read ({fault.strerror}); the disk tier begins empty"
+        )
+        return None
     if plan_disk(budget_bytes, found.segment_bytes).segments < 1:
         report.problems.append(
             f"the tier was made with segments of {spell_bytes(found.segment_bytes)}, too large for "
@@ -146,6 +154,11 @@ def _open_segments(
             )
         except DamagedSegment as damaged:
             report.problems.append(f"{damaged}; it was removed")
+            _remove(path)
+        except OSError as fault:
+            if not of_the_file(fault):
+                raise
+            report.problems.append(f"{path.name} cannot be read ({fault.strerror}); it was removed")
             _remove(path)
     return devices
 
