@@ -29,6 +29,8 @@ def main() -> int:
     result = options.result or (QUICK_RESULT if options.quick else RESULT)
     names = options.parts or [PEERS, *PARTS]
     if names == [REPORT]:
+        if not result.is_file():
+            sys.exit(f"bench: there is no {result} yet; measure something first")
         write_page(read_result(result))
         return 0
     print(f"{described(facts())}\n", flush=True)

@@ -121,6 +121,10 @@ def store(client: Client, keys: Sequence[bytes], pages: Any, parent: bytes, spac
             stored += _fill(client, ticket, held)
             existing += ticket.existing
             done += len(ticket.slots)
+    except ValueError:  # the caller's; its next store of these keys must find them free
+        for pending in ahead:
+            client.finish_store_later(pending.wait(), StoreOutcome.ABANDONED)
+        raise
     finally:
         for pending in ahead:
             pending.cancel()

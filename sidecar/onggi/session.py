@@ -127,7 +127,7 @@ def _connect(socket_path: str, clock: Clock) -> Channel:
     except OSError as error:
         sock.close()
         why = error.strerror or str(error)
-        raise AttachFailed(f"no agent at {socket_path}: {why}") from error
+        raise AttachFailed(f"no agent there: {why}") from error
     return Channel(sock, clock=clock)
 
 

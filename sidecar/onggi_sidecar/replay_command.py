@@ -30,7 +30,9 @@ _UNITS: Final = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9}
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("trace", metavar="TRACE", type=Path, help="JSON lines with hash_ids")
+    parser.add_argument(
+        "trace", metavar="TRACE", type=Path, help="JSON lines with hash_ids and timestamp"
+    )
     parser.add_argument(
         "--sizes", metavar="TOKENS", default=SIZES, help=f"of the tier, such as {SIZES}"
     )
@@ -54,16 +56,23 @@ def run(parsed: argparse.Namespace) -> int:
     try:
         tokens = sizes_of(parsed.sizes, parsed.block_tokens)
         names = names_of(parsed.policies)
+        if parsed.jobs < 1:
+            raise ValueError(f"--jobs is {parsed.jobs}, should be at least 1")
+        if parsed.out is not None and not parsed.out.parent.is_dir():
+            raise ValueError(f"--out is {parsed.out}, should be in a folder that exists")
         report = report_of(parsed.trace, tokens, names, parsed.block_tokens, parsed.jobs)
         if parsed.out is not None:
             parsed.out.write_text(picture(report, f"Hit rate by size: {parsed.trace.stem}"))
     except TraceRefused as refused:
         print(f"onggi replay: {parsed.trace}: {refused}", file=sys.stderr)
         return EXIT_REFUSED
-    except (ValueError, OSError) as refused:
+    except OSError as fault:
+        print(f"onggi replay: {fault.filename or parsed.trace}: {fault.strerror}", file=sys.stderr)
+        return EXIT_REFUSED
+    except ValueError as refused:
         print(f"onggi replay: {refused}", file=sys.stderr)
         return EXIT_REFUSED
-    print(json.dumps(report.as_json(), indent=1) if parsed.json else table(report), end="")
+    print(json.dumps(report.as_json(), indent=1) + "\n" if parsed.json else table(report), end="")
     return 0
 
 

@@ -123,6 +123,17 @@ def test_a_later_part_with_a_wrong_page_leaves_nothing_open(agent: Any) -> None:
     client.close()
 
 
+def test_after_wrong_pages_the_same_keys_are_free_at_once(agent: Any) -> None:
+    client, keys = connect(agent), chain(4)
+    for _ in range(2):
+        with pytest.raises(ValueError, match=r"pages\[0\] has 5 bytes"):
+            client.store(keys, [b"short"] * 4)
+    stored = client.store(keys, [pat(key) for key in keys])
+    assert (stored.stored, stored.existing) == (4, 0)
+    assert client.lookup(keys).ready == 4
+    client.close()
+
+
 def test_a_part_is_copied_while_the_next_one_is_read_from_disk(make_agent: Any) -> None:
     """The reads of the second part wait until the first has been copied and given back."""
     agent = make_agent(extents=1, segments=8)

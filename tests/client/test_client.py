@@ -142,7 +142,7 @@ def test_an_absent_agent_is_a_miss_and_one_log_line(
             assert client.stats() == {}
     assert not client.attached
     assert len(caplog.records) == 1
-    assert "no agent at" in caplog.text
+    assert "no agent there" in caplog.text
 
 
 def test_the_client_finds_an_agent_that_comes_later(

@@ -67,6 +67,8 @@ def claim_folder(root: Path, claim: Claim, holder: Holder) -> ClaimedFolder:
             claimed = _lock_first_free(root, holder)
         _probe(claimed.path)
     except OSError as refused:
+        if root.exists() and not root.is_dir():
+            raise DiskUnavailable(f"disk_path {root} is not a folder; name one") from refused
         raise DiskUnavailable(
             f"cannot write to disk_path {root} as uid {os.geteuid()}, gid {os.getegid()}, groups "
             f"{os.getgroups()}: {refused.strerror}; let one of these write to it (mode 0770)"
