@@ -24,13 +24,16 @@ RETIRED: Final = BLOCKS_MAX + 1
 class Region:
     """Pages of one size. owners: int32 a page, FREE where it has none."""
 
-    __slots__ = ("begin", "free", "owners", "queued", "retired", "stride")
+    __slots__ = ("begin", "free", "low", "owners", "queued", "retired", "stride")
 
     def __init__(self, begin: int, stride: int, pages: int) -> None:
         self.begin = begin
         self.stride = stride
         self.owners = bytearray(FREE_PAGE) * pages
         self.free = pages
+        self.low = 0
+        """No page before this one is free: where a search begins. Pages that are asked for one by
+        one would otherwise take a look at each one before them."""
         self.retired = 0
         self.queued = False
         """Whether it is among those that have a free page."""
@@ -45,18 +48,25 @@ class Region:
 
     def find(self, count: int) -> int:
         """The first of `count` free pages in a row, or -1."""
-        at = self.owners.find(FREE_PAGE * count)
-        return at if at < 0 else at >> 2
+        at = self.owners.find(FREE_PAGE * count, self.low << 2)
+        if at < 0:
+            return at
+        if count == 1:
+            self.low = at >> 2
+        return at >> 2
 
     def give(self, index: int, owners: Sequence[int]) -> None:
         end = (index + len(owners)) << 2
         self.owners[index << 2 : end] = array("i", owners).tobytes()
         self.free -= len(owners)
+        if index == self.low:
+            self.low += len(owners)
 
     def take_back(self, index: int, count: int) -> None:
         """The pages from `index` on are free again."""
         self.owners[index << 2 : (index + count) << 2] = FREE_PAGE * count
         self.free += count
+        self.low = min(self.low, index)
 
     def owner(self, index: int) -> int:
         raw = self.owners[index << 2 : (index + 1) << 2]
@@ -64,3 +74,5 @@ class Region:
 
     def set_owner(self, index: int, owner: int) -> None:
         self.owners[index << 2 : (index + 1) << 2] = array("i", [owner]).tobytes()
+        if owner == FREE:
+            self.low = min(self.low, index)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 
 import pytest
 from hypothesis import given
@@ -69,6 +70,21 @@ def test_a_retired_page_is_never_given_again() -> None:
     made.give_back(50)
     assert [take(made, 50), take(made, 50)] == [50, None]
     assert take(made, 30) is None
+
+
+def test_what_is_found_is_the_lowest_run_whatever_was_given_and_freed() -> None:
+    dice, made = random.Random(1), slab(regions=1, region_bytes=64)
+    free = [True] * 64
+    for _ in range(2000):
+        count = dice.randint(1, 4)
+        lowest = next((n for n in range(65 - count) if all(free[n : n + count])), None)
+        if lowest is not None and dice.random() < 0.6:
+            assert made.take(1, range(count)) == (lowest, count)
+            free[lowest : lowest + count] = [False] * count
+        elif not all(free):
+            place = dice.choice([n for n in range(64) if not free[n]])
+            made.give_back(place)
+            free[place] = True
 
 
 def test_an_empty_region_goes_to_another_size() -> None:
