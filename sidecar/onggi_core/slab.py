@@ -141,11 +141,12 @@ class Slab:
         self._withdrawn.remove(number)
 
     def regions_of_others(self, stride: int) -> list[int]:
-        """Regions given to other page sizes: what may be emptied for this one."""
+        """Regions given to other page sizes: what may be emptied for this one. Those with a retired
+        page keep their size, so emptying them would make no room."""
         return [
             number
             for number, region in self._regions.items()
-            if region.stride != stride and number not in self._withdrawn
+            if region.stride != stride and not region.retired and number not in self._withdrawn
         ]
 
     def owners_in(self, number: int, begin: int = 0, count: int | None = None) -> array[int]:

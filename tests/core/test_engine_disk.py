@@ -180,6 +180,18 @@ def test_a_place_that_failed_is_never_used_again() -> None:
         shell.end_jobs()
 
 
+def test_a_segment_with_a_place_that_failed_is_not_emptied_for_another_size() -> None:
+    shell = Shell(extents=4, segments=1)
+    client = shell.open(A)
+    shell.store(client, KEYS[:4])
+    (job,) = shell.jobs.values()
+    shell.end_job(job.job, IoOutcome.FAULT, IoOutcome.DONE)
+    assert shell.stats()["disk_pages"] == 3
+    shell.store(shell.open(spec("large", 2 * PAGE)), chain("large", 1))
+    assert not shell.jobs
+    assert shell.stats()["disk_pages"] == 3
+
+
 def test_stopping_answers_those_who_wait_and_admits_nothing() -> None:
     shell, client = on_disk_alone()
     assert shell.load(client, KEYS, wait_ms=1000) is None
