@@ -55,7 +55,7 @@ def test_an_agent_begins_with_what_it_was_asked_for_and_not_with_the_most(
     present = make().present
     assert present.extents == 4
     assert present.segments * 64 * MIB <= 1024 * MIB
-    assert present.segments == 14  # and a journal cut for 2 GiB
+    assert present.segments == 15  # and a page table cut for 2 GiB
 
 
 def test_what_the_operator_says_is_told_once(
@@ -65,10 +65,10 @@ def test_what_the_operator_says_is_told_once(
     made.set(128 * MIB, None, who="the operator")
     made.set(128 * MIB, None, who="the operator")
     made.set(None, None, who="the operator")
-    assert posted == [BudgetSet(2, 14)]
+    assert posted == [BudgetSet(2, 15)]
     assert told == [
         "budget_set: the operator asks for 134217728 bytes (128MiB) of memory and 1073741824 bytes "
-        "(1GiB) of disk; going to 134217728 bytes (128MiB) of memory and 14 segments"
+        "(1GiB) of disk; going to 134217728 bytes (128MiB) of memory and 15 segments"
     ]
 
 
@@ -77,9 +77,9 @@ def test_what_the_operator_says_is_told_once(
     [
         (0, 0, 1, 0),
         (1, 1, 1, 0),
-        (64 * MIB, 100 * MIB, 1, 0),
-        (1023 * MIB, 512 * MIB, 15, 6),
-        (2**60, 2**60, 16, 30),
+        (64 * MIB, 100 * MIB, 1, 1),
+        (1023 * MIB, 512 * MIB, 15, 7),
+        (2**60, 2**60, 16, 31),
     ],
 )
 def test_what_does_not_fit_is_cut_down(
@@ -109,10 +109,10 @@ def test_a_changed_configuration_sets_budgets_and_names_what_takes_a_restart(
 
     made = make()
     made.read_again(changed)
-    assert posted == [BudgetSet(8, 14)]
+    assert posted == [BudgetSet(8, 15)]
     assert told[1] == "restart_needed: a restart is needed for the new http_port, mode"
     made.read_again(changed)
-    assert posted == [BudgetSet(8, 14)]
+    assert posted == [BudgetSet(8, 15)]
 
 
 def test_a_wrong_configuration_changes_nothing(
