@@ -62,7 +62,13 @@ class Bench:
         said = len(self.agent.said("budget_set"))
         self.agent.process.send_signal(signal.SIGHUP)
         until("the agent to say so", lambda: len(self.agent.said("budget_set")) > said)
+        self.until_heard_of(memory)
         until("it to come about", self.settled)
+
+    def until_heard_of(self, memory: str) -> None:
+        """The agent says what it is going to do before its engine does the first step of it."""
+        wanted = int(memory.removesuffix("MiB")) * MIB
+        until("the engine to know", lambda: self.client.stats()["arena_budget_bytes"] == wanted)
 
     def settled(self) -> bool:
         stats = self.client.stats()
@@ -154,7 +160,7 @@ def test_what_a_client_holds_is_waited_for(bench: Bench) -> None:
     assert held.blocks == len(keys)
     bench.write(memory="4MiB", disk="128MiB")
     bench.agent.process.send_signal(signal.SIGHUP)
-    until("the agent to say so", lambda: bench.agent.said("budget_set"))
+    bench.until_heard_of("4MiB")
     assert not bench.settled()
     buffers = [bytearray(PAGE_BYTES) for _ in keys]
     assert engine.copy_out(held.pages(), buffers)
@@ -233,7 +239,7 @@ def test_the_operators_directive_sets_the_budget(
                 f"{given} bytes to be ready",
                 lambda given=given: client.stats()["arena_ready_bytes"] == given,
             )
-        assert len(agent.said("budget_set")) == 3
+        until("the agent to have said so", lambda: len(agent.said("budget_set")) == 3)
         client.close()
         assert agent.end() == 0
     finally:
