@@ -81,7 +81,7 @@ def _agent(parsed: argparse.Namespace) -> int:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the agent listens to it
     # The agent's libraries take half a second to load and the other commands need none of them.
     from onggi_sidecar.agent import run_agent
-    from onggi_sidecar.config import ConfigRefused, load_config
+    from onggi_sidecar.config import RUNNING, ConfigRefused, load_config
     from onggi_sidecar.log import set_up_logging
 
     given = {k: v for k, v in vars(parsed).items() if k != "run" and v is not None}
@@ -92,7 +92,7 @@ def _agent(parsed: argparse.Namespace) -> int:
             print(f"onggi agent: {line}", file=sys.stderr)
         return EXIT_CONFIG
     set_up_logging(config.log_level.value)
-    return run_agent(config, lambda: load_config(given, os.environ))
+    return run_agent(config, lambda: load_config(given, os.environ, context=RUNNING))
 
 
 def _install_client(parsed: argparse.Namespace) -> int:

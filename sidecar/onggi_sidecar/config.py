@@ -19,6 +19,7 @@ from pydantic import (
     Field,
     PrivateAttr,
     ValidationError,
+    ValidationInfo,
     model_validator,
 )
 
@@ -42,6 +43,8 @@ SOCKET_PATH_BYTES_MAX: Final = 107
 """sun_path of a unix socket, its closing zero taken off."""
 CONFIG_FILE_BYTES_MAX: Final = 1024 * 1024
 MEMORY_DEFAULT_BYTES: Final = 1024 * MIB
+RUNNING: Final = "running"
+"""Context of a configuration read again: the disk tier is cut, and may shrink to nothing."""
 
 
 _NOT_YAML: Final = (yaml.YAMLError, UnicodeDecodeError, ValueError, LookupError, AttributeError)
@@ -138,7 +141,8 @@ class AgentConfig(BaseModel):
         return self._memory_said
 
     @model_validator(mode="after")
-    def _fields_fit_together(self) -> "AgentConfig":
+    def _fields_fit_together(self, info: ValidationInfo) -> "AgentConfig":
+        cut_max = DISK_BYTES_MAX if info.context == RUNNING else GROWTH_MAX * self.disk
         for wrong, field, right in (
             (
                 not EXTENT_BYTES_MIN <= self.extent <= EXTENT_BYTES_MAX
@@ -164,7 +168,7 @@ class AgentConfig(BaseModel):
             (0 < self.disk < DISK_BYTES_MIN, "disk", "write 0 for none, or at least 16MiB"),
             (self.disk_bytes_max > DISK_BYTES_MAX, "disk", "write at most 64TiB"),
             (
-                self.disk_max != 0 and not self.disk <= self.disk_max <= GROWTH_MAX * self.disk,
+                self.disk_max != 0 and not self.disk <= self.disk_max <= cut_max,
                 "disk_max",
                 f"write 0, or disk, {spell_bytes(self.disk)}, up to {GROWTH_MAX} times that",
             ),
@@ -216,9 +220,11 @@ def load_config(
     flags: Mapping[str, Any],
     environment: Mapping[str, str],
     limit_bytes: Callable[[], int | None] = memory_limit_bytes,
+    context: str = "",
 ) -> AgentConfig:
     """Read file, environment and flags. flags: only those given, by field name, with `config`
     for the file. limit_bytes: the container's memory limit, asked where a share of it is wanted.
+    context: RUNNING for an agent that runs already.
     Raises ConfigRefused with a line for every wrong field."""
     given = dict(flags)
     file = given.pop("config", None) or environment.get(CONFIG_ENV)
@@ -232,7 +238,7 @@ def load_config(
         values[field], source[field] = value, f"in --{field.replace('_', '-')}"
     resolved = resolve_shares(values, limit_bytes, MEMORY_DEFAULT_BYTES)
     try:
-        config = AgentConfig(**resolved.values)
+        config = AgentConfig.model_validate(resolved.values, context=context)
     except ValidationError as refused:
         raise ConfigRefused(_lines(refused, values, source)) from refused
     config._memory_said = resolved.said  # noqa: SLF001  a field would be a setting

@@ -8,7 +8,7 @@ import pytest
 from onggi_core.engine.events import BudgetSet
 from onggi_sidecar import budgets
 from onggi_sidecar.budgets import Budgets
-from onggi_sidecar.config import AgentConfig, load_config
+from onggi_sidecar.config import RUNNING, AgentConfig, ConfigRefused, load_config
 from onggi_sidecar.disk.budget import nominal_segment_bytes, plan_disk
 
 MIB = 1024 * 1024
@@ -123,3 +123,14 @@ def test_a_wrong_configuration_changes_nothing(
     assert told[0].startswith(
         "config_refused: the configuration was not taken over: memory: 'lots'"
     )
+
+
+@pytest.mark.parametrize(("disk", "segments"), [("64MiB", 0), ("128MiB", 1), ("0", 0)])
+def test_a_running_disk_tier_may_shrink_to_any_part_of_what_it_was_cut_for(
+    make: Callable[..., Budgets], posted: list[BudgetSet], disk: str, segments: int
+) -> None:
+    smaller = {**GIVEN, "disk": disk}
+    make().read_again(lambda: load_config(smaller, {}, context=RUNNING))
+    assert posted == [BudgetSet(4, segments)]
+    with pytest.raises(ConfigRefused, match="disk_max"):
+        load_config(smaller, {})
