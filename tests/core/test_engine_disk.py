@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 from shell import PAGE, Shell, chain, checksum, spec
 
+from onggi_core.engine import loads
 from onggi_core.engine.actions import WriteRun
 from onggi_core.engine.events import (
     Adopted,
@@ -190,6 +192,22 @@ def test_a_segment_with_a_place_that_failed_is_not_emptied_for_another_size() ->
     shell.store(shell.open(spec("large", 2 * PAGE)), chain("large", 1))
     assert not shell.jobs
     assert shell.stats()["disk_pages"] == 3
+
+
+def test_past_a_bound_of_blocks_a_load_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loads, "WAITING_BLOCKS_MAX", 4)
+    shell = Shell(extents=2)
+    client = shell.open(A)
+    ticket = shell.prepare(client, KEYS[:4]).ticket
+    assert shell.load(client, KEYS[:2], wait_ms=1000) is None
+    assert shell.load(client, KEYS[:2], wait_ms=1000) is None
+    answered = shell.load(client, KEYS[:4], wait_ms=1000)
+    assert answered is not None
+    assert answered.blocks == 0
+    shell.fill(ticket)
+    shell.complete(ticket)
+    assert [load.reply.blocks for load in shell.loads.values()] == [2, 2]
+    assert shell.load(client, KEYS[:4], wait_ms=1000).blocks == 4
 
 
 def test_stopping_answers_those_who_wait_and_admits_nothing() -> None:

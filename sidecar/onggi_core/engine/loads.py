@@ -19,6 +19,9 @@ WAIT_MAX_S: Final = 30.0
 """The longest a load may wait for disk; a client that asks for more gets this."""
 WAITING_MAX: Final = 1024
 """Loads waiting at once; past it a load gets what is here now."""
+WAITING_BLOCKS_MAX: Final = 524_288
+"""And blocks that they ask for: eight of the largest requests, or 64 prompts of 128K tokens. What a
+load waits for costs a hundred bytes a block."""
 
 
 def prepare(
@@ -47,7 +50,7 @@ def prepare(
 
 
 def _gather(state: State, load: Load, asked: LoadPrepare, now_s: float) -> None:
-    may_wait = asked.wait_ms > 0 and len(state.waiting_loads) < WAITING_MAX
+    may_wait = asked.wait_ms > 0 and _may_wait(state)
     use = state.use()
     keys: Sequence[bytes] = asked.keys
     most = OFFSETS_MAX // len(load.spaces)
@@ -74,6 +77,12 @@ def _gather(state: State, load: Load, asked: LoadPrepare, now_s: float) -> None:
         used = ranking.hit if load.counted else ranking.touch
         for run in load.runs:
             used(run[load.rows - 1], use)
+
+
+def _may_wait(state: State) -> bool:
+    """Whether one more load may wait beside those that do."""
+    waiting = state.waiting_loads
+    return len(waiting) < WAITING_MAX and sum(load.asked for load in waiting) < WAITING_BLOCKS_MAX
 
 
 def _different(run: Sequence[int]) -> Sequence[int]:
@@ -136,7 +145,7 @@ def _await(state: State, load: Load, block: int) -> None:
 def _too_early(state: State, load: Load, asked: LoadPrepare) -> bool:
     """Whether the prompt lies on disk, the client would wait, and the arena has no page yet: an
     engine that outlives its agent asks in the first second of the next one."""
-    if state.extents_ready or not asked.wait_ms or len(state.waiting_loads) >= WAITING_MAX:
+    if state.extents_ready or not asked.wait_ms or not _may_wait(state):
         return False
     states = state.blocks.disk.states
     first = [space.ids.get(key) for space in load.spaces for key in asked.keys[:1]]
