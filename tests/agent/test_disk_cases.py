@@ -250,6 +250,27 @@ def test_a_record_damaged_while_the_agent_lives_is_freed_and_its_neighbours_kept
     assert set(again(bench).adopted) == {key(2), key(3), key(9)}
 
 
+def test_a_table_cut_while_the_agent_lives_costs_no_place(bench: Bench) -> None:
+    bench.write(1, place(1))
+    bench.write(9, bench.plan.segment_bytes)  # so that the first block is read again
+    os.truncate(bench.folder / "table", REGIONS_OFFSET)
+    ended = bench.write(2, place(2))
+    assert ended.outcomes[0] is IoOutcome.DONE
+    assert bench.read(Found(key(2), bytes(16), place(2), ended.checksums[0])) == pattern(2)
+
+
+@pytest.mark.parametrize("now_s", [-1.0, 2.0**33])
+def test_a_clock_that_is_wrong_by_ages_costs_no_thread(
+    tmp_path: Path, memory: Memory, now_s: float
+) -> None:
+    life = Bench(tmp_path, memory, wall_clock=lambda: now_s)
+    assert life.write(1, place(1)).outcomes[0] is IoOutcome.DONE
+    life.stop()
+    healed = again(life)
+    assert read_adopted(healed, 1) == pattern(1)
+    healed.kill()
+
+
 @pytest.fixture
 def volume(small_volume: Callable[[str], Path]) -> Path:
     return small_volume("40m")

@@ -44,6 +44,10 @@ BLOCKS_AT_ONCE: Final = 256
 """A megabyte of free records at a time when a segment is given to a page size."""
 
 
+USE_MAX: Final = 2**32 - 1
+"""The last second that a use may be of."""
+
+
 @dataclass(slots=True)
 class TableState:
     """What a table says beside its records, as found or as new.
@@ -142,7 +146,8 @@ class PageTable:
         segment, slot = self._slot(place, stride_bytes)
         uses = self._uses.get(segment)
         if uses is not None and slot + pages <= len(uses):
-            uses[slot : slot + pages] = array("I", [int(now_s)]) * pages
+            use = min(max(0, int(now_s)), USE_MAX)  # a node's clock may say anything
+            uses[slot : slot + pages] = array("I", [use]) * pages
             self._used_lately.add(segment)
 
     def forget(self, place: int) -> None:
@@ -218,13 +223,14 @@ class PageTable:
         self._last = offset + (count - 1) * BLOCK_BYTES, blocks[-BLOCK_BYTES:]
 
     def _read_blocks(self, offset: int, count: int) -> bytearray:
-        """Whole blocks, freed of what is damaged; the one written last is not read again, since
-        the next run most often goes on there."""
+        """Whole blocks, freed of what is damaged or cut off; the one written last is not read
+        again, since the next run most often goes on there."""
         if count == 1 and self._last[0] == offset:
             return self._last[1]
         blocks = bytearray(os.pread(self._fd, count * BLOCK_BYTES, offset))
-        if len(blocks) < count * BLOCK_BYTES:
-            raise OSError(errno.EIO, "the page table is cut short")
+        if cut := count - len(blocks) // BLOCK_BYTES:
+            del blocks[(count - cut) * BLOCK_BYTES :]
+            blocks += FREE_BLOCK * cut
         for block in range(count):
             self.damaged_records += heal_block(blocks, block)
         return blocks
