@@ -68,6 +68,10 @@ class Region:
         self.free += count
         self.low = min(self.low, index)
 
+    def owners_of(self, index: int, count: int) -> bytearray:
+        """Of `count` pages from `index` on, four bytes each, as far as there are pages."""
+        return self.owners[index << 2 : (index + count) << 2]
+
     def owner(self, index: int) -> int:
         raw = self.owners[index << 2 : (index + 1) << 2]
         return array("i", raw)[0]

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import heapq
 from array import array
-from collections import deque
-from collections.abc import Sequence
-from itertools import repeat
-from operator import floordiv, mod
+from collections.abc import Iterator, Sequence
+from itertools import chain, repeat
+from operator import add, eq
 from typing import Final
 
 from onggi_core.errors import BadRequest
-from onggi_core.region import FREE, RETIRED, Region
+from onggi_core.region import FREE_PAGE, RETIRED, Region
 
 REGIONS_TRIED: Final = 4
 """Regions searched for a run as long as asked, lowest first, before a shorter one will do."""
@@ -81,25 +80,36 @@ class Slab:
         """Pages of an earlier life, each with its owner; their regions are spare until now or of
         this stride. False, with no page given, where a place comes twice. Raises BadRequest for a
         place that is not a free page of this stride, and gives none then either."""
-        numbers = list(map(floordiv, places, repeat(self.region_bytes)))
-        within = list(map(mod, places, repeat(self.region_bytes)))
-        indices = list(map(floordiv, within, repeat(stride)))
-        self._check_adopted(stride, within, numbers, indices)
-        views = {
-            number: memoryview(self._assigned(number, stride)).cast("i") for number in set(numbers)
-        }
-        rows = map(views.__getitem__, numbers)
-        deque(map(memoryview.__setitem__, rows, indices, owners), maxlen=0)  # a loop, but in C
-        taken = {n: self._regions[n].free - view.tolist().count(FREE) for n, view in views.items()}
-        if sum(taken.values()) < len(places):
-            for number, index in zip(numbers, indices, strict=True):
-                views[number][index] = FREE
-            return False
-        for number, count in taken.items():
-            self._regions[number].free -= count
-            self._free[stride] -= count
+        rows = list(self._rows(stride, places))
+        for number, index, begin, end in rows:
+            if not self._takes(number, stride, index, end - begin):
+                raise BadRequest("places", places[begin], f"use free pages of {stride} bytes")
+        for done, (number, index, begin, end) in enumerate(rows):
+            region = self._assigned(number, stride)
+            if region.owners_of(index, end - begin) != FREE_PAGE * (end - begin):
+                for _, _, start, stop in rows[:done]:
+                    self.give_back(places[start], stop - start)
+                return False
+            region.give(index, owners[begin:end])
+            self._free[stride] -= end - begin
             self._empty.discard(number)
         return True
+
+    def _rows(self, stride: int, places: Sequence[int]) -> Iterator[tuple[int, int, int, int]]:
+        """Places that lie one after the other, within one region: its number, the first page, and
+        where in `places` the row begins and ends."""
+        whole = max(1, self.region_bytes // stride)
+        follows = bytes(map(eq, places, map(add, chain((-stride - 1,), places), repeat(stride))))
+        begin = 0
+        while 0 <= begin < len(places):
+            behind = follows.find(0, begin + 1)
+            end = behind if behind >= 0 else len(places)
+            while begin < end:
+                number, within = divmod(places[begin], self.region_bytes)
+                index = within // stride if not within % stride else whole
+                count = max(1, min(end - begin, whole - index))
+                yield number, index, begin, begin + count
+                begin += count
 
     # ---- regions
 
@@ -253,30 +263,17 @@ class Slab:
         self._queue(number, region)
         self._empty.add(number)
 
-    def _check_adopted(
-        self, stride: int, within: list[int], numbers: list[int], indices: list[int]
-    ) -> None:
-        asked = set(numbers)
-        known = {number for number in asked if number in self._regions}
-        if (
-            not any(map(mod, within, repeat(stride)))
-            and max(indices, default=0) < max(1, self.region_bytes // stride)
-            and asked <= {*known, *self._spare}
-        ):
-            rows = zip(numbers, indices, strict=True)
-            if not known or all(
-                number not in known or self._takes(number, stride, index) for number, index in rows
-            ):
-                return
-        raise BadRequest("places", len(within), f"each must be a free page of {stride} bytes")
+    def _takes(self, number: int, stride: int, index: int, count: int) -> bool:
+        """Whether `count` pages from `index` on may be adopted in a region."""
+        region = self._regions.get(number)
+        if region is None:
+            return number in self._spare and index + count <= max(1, self.region_bytes // stride)
+        free = region.owners_of(index, count) == FREE_PAGE * count
+        return region.stride == stride and free
 
-    def _takes(self, number: int, stride: int, index: int) -> bool:
-        region = self._regions[number]
-        return region.stride == stride and region.owner(index) == FREE
-
-    def _assigned(self, number: int, stride: int) -> bytearray:
+    def _assigned(self, number: int, stride: int) -> Region:
         if number not in self._regions:
             self._spare.remove(number)
             heapq.heapify(self._spare)
             self._assign(number, stride)
-        return self._regions[number].owners
+        return self._regions[number]

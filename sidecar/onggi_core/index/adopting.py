@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from operator import eq
 
 from onggi_core.identity import ROOT
@@ -41,37 +42,34 @@ def add_adopted(
         raise TwiceError
     blocks.keys[begin:end] = keys
     blocks.space[begin:end] = array("H", [space]) * len(keys)
-    found: list[int | None] = list(map(ids.get, parents))
-    above = _all_named(blocks, space, found, parents)
-    blocks.parent[begin:end] = array("i", above)
-    _count(blocks, made, above)
+    follows = bytes(map(eq, parents, chain((ROOT,), keys)))
+    above = array("i", range(begin - 1, end - 1))
+    for row in _zeros(follows):
+        key = parents[row]
+        above[row] = NOWHERE if key == ROOT else blocks.name(space, key)
+    blocks.parent[begin:end] = above
+    _count(blocks, made, above, follows)
     return made
 
 
-def _all_named(
-    blocks: Blocks, space: int, found: list[int | None], parents: Sequence[bytes]
-) -> list[int]:
-    """Numbers of the parents, with those made that are known by their children alone."""
-    row = -1
-    for _ in range(found.count(None)):
-        row = found.index(None, row + 1)
-        key = parents[row]
-        found[row] = NOWHERE if key == ROOT else blocks.name(space, key)
-    return found  # type: ignore[return-value]  # no None is left
+def _zeros(follows: bytes) -> Iterator[int]:
+    """The rows that do not follow the one before them. The first never does."""
+    row = 0
+    while row >= 0:
+        yield row
+        row = follows.find(0, row + 1)
 
 
-def _count(blocks: Blocks, made: range, above: list[int]) -> None:
+def _count(blocks: Blocks, made: range, above: array[int], follows: bytes) -> None:
     """Children and depth, rows in order: a parent that comes later counts as a first block.
 
     Most rows follow the row before them; the others alone are looked at one by one. Every ring has
     a row that follows a later one, or itself, and is cut there.
     """
     begin, end = made.start, made.stop
-    follows = bytes(map(eq, above, range(begin - 1, end - 1)))  # what the first follows is no row
     kids = blocks.kids
-    kids[begin:end] = array("i", [*follows[1:], 0])
-    row = 0
-    while row >= 0:
+    kids[begin:end] = array("i", (*follows[1:], 0))
+    for row in _zeros(follows):
         behind = follows.find(0, row + 1)
         parent, block = above[row], begin + row
         depth = 0
@@ -82,7 +80,6 @@ def _count(blocks: Blocks, made: range, above: list[int]) -> None:
                 blocks.parent[block] = NOWHERE
                 kids[parent] -= 1
         _fill_depth(blocks, block, depth, (behind if behind >= 0 else len(follows)) - row)
-        row = behind
 
 
 def _fill_depth(blocks: Blocks, first: int, depth: int, count: int) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from itertools import compress, repeat
+from operator import ge, lt, not_
 
 from onggi_core.policy.classes import PROVEN
 from onggi_core.policy.ranking import _FRESH_MAX, _RESIDENT, NOWHERE, Ranking
@@ -49,9 +51,11 @@ class ChainRanking(Ranking):
             return
         self._set(blocks, array("i", parents), group, array("q", range(use, use + len(blocks))))
         self._kids[begin:end] = kids
-        for parent in [one for one in parents if not begin <= one < end]:
+        for parent in compress(parents, map(lt, parents, repeat(begin))):
             self._follow(parent)
-        leaves = [block for block, count in zip(blocks, kids, strict=True) if not count]
+        for parent in compress(parents, map(ge, parents, repeat(end))):
+            self._follow(parent)
+        leaves = list(compress(blocks, map(not_, kids)))
         self._leaves += len(leaves)
         self._set_aside(leaves)
 
