@@ -190,6 +190,8 @@ class Agent:
         def fell() -> None:
             loop.call_soon_threadsafe(self._fell)
 
+        if self._disk is not None:
+            self._disk.workers.fell = fell
         plane = Plane(mailbox, step=shell.step, tick=tick, fell=fell)
         shell.wake_at = plane.wake_at
         server = Server(shell, self._tally, plane)

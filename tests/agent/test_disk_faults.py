@@ -201,3 +201,21 @@ def test_the_end_does_not_wait_for_a_disk_that_hangs(tmp_path: Path, memory: Mem
     assert (life.folder / "segment-000000").stat().st_size > MIB
     _go_on.set()
     life.ends.get(timeout=10)
+
+
+def test_a_bug_in_a_job_gives_its_page_back_and_is_told(
+    life: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Mistaken(Device):
+        def read_into(self, pages: Sequence[memoryview], offset_bytes: int) -> int:
+            raise RuntimeError("deliberate")
+
+    fell = threading.Event()
+    life.tier.workers.fell = fell.set
+    written = write_run(life, range(1))
+    wrap(life, Mistaken)
+    end, _ = read_run(life, range(1), written.checksums)
+    assert end.outcomes == (IoOutcome.ABANDONED,)
+    assert fell.wait(20)
+    assert "a bug in a disk job" in caplog.text
+    assert write_run(life, range(1)).outcomes == (DONE,)  # the thread lives on

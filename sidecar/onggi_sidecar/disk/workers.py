@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from onggi_sidecar.disk.schedule import THREADS, Job, Queue, Schedule
+from onggi_sidecar.log import LOG
 
 WATCH_MARGIN_S: Final = 0.01
 """The watch wakes so much after a deadline, when it has certainly passed."""
@@ -31,6 +32,8 @@ class Workers:
 
     def __init__(self, clock: Callable[[], float], *, threads: int = THREADS) -> None:
         self.counts = WorkerCounts()
+        self.fell: Callable[[], None] = lambda: None
+        """Called on an I/O thread when a job raised what no disk does: a bug."""
         self._clock = clock
         self._schedule = Schedule(threads)
         lock = threading.Lock()
@@ -120,8 +123,17 @@ class Workers:
                 self.counts.late += 1
                 job.abandon()
             else:
-                job.run()
-                self.counts.done += 1
+                self._do(job)
+
+    def _do(self, job: Job) -> None:
+        try:
+            job.run()
+        except Exception:  # noqa: BLE001  any bug: its page is given back, and the agent ends
+            LOG.exception("a bug in a disk job")
+            job.abandon()
+            self.fell()
+        else:
+            self.counts.done += 1
 
     def _watch_out(self) -> None:
         """Abandon what waits past its deadline, though no thread comes back to take it."""
