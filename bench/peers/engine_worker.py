@@ -60,7 +60,7 @@ def begin() -> Mapping[str, Command]:
     from vllm import LLM, SamplingParams
 
     if not torch.cuda.is_available():
-        torch.cuda.Event = DoneEvent
+        vars(torch.cuda)["Event"] = DoneEvent
     llm = LLM(**json.loads(sys.argv[1]))
 
     def ask(asked: dict[str, Any]) -> dict[str, Any]:

@@ -147,7 +147,7 @@ def test_without_a_limit_a_share_is_the_default(
     """Never a share of the node: vllm-project/vllm#45086."""
     patch = (
         "import onggi_sidecar.cgroup as c, onggi_sidecar.config as f\n"
-        "f.load_config.__defaults__ = (lambda: None,)\n"
+        'f.load_config.__defaults__ = (lambda: None, "")\n'
     )
     agent = AgentProcess(memory_folder, "--memory", "60%", patch=patch)
     agents.append(agent)
