@@ -31,7 +31,7 @@ from onggi_core.engine.events import (
     Tick,
     WriteEnded,
 )
-from onggi_core.engine.following import ASKED_MAX, Following
+from onggi_core.engine.following import TICK_BLOCKS, Following
 from onggi_core.engine.session import TICKETS_MAX, Session
 from onggi_core.engine.state import Facts, State
 from onggi_core.engine.stats import snapshot
@@ -140,7 +140,6 @@ class Engine:
                 if ticket not in session.stores:
                     self._refuse(asked, Status.UNKNOWN_TICKET, f"no store {ticket} is open")
                     return None
-                self._following.work(state)  # a client waits for neither of the two completions
                 return stores.complete(state, session, state.stores[ticket], outcome, now_s)
             case LoadPrepare():
                 if not self._too_many(session, asked):
@@ -153,7 +152,6 @@ class Engine:
                     self._refuse(asked, Status.UNKNOWN_TICKET, f"no load {ticket} is open")
                     return None
                 loads.complete(state, session, state.loads[ticket], asked.request)
-                self._following.work(state)
                 return LoadCompleted()
             case StatsRequest():
                 return StatsReply(self.stats())
@@ -191,7 +189,7 @@ class Engine:
                 state.disk.slab.restore(number)
             state.resting_segments.clear()
             writeback.pump(state)
-        self._following.work(state, ASKED_MAX)
+        self._following.work(state, TICK_BLOCKS)
         self._keep(now_s)
 
     def _keep(self, now_s: float) -> None:

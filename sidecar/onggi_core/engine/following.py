@@ -17,8 +17,11 @@ from onggi_core.policy.names import PolicyName
 from onggi_core.wire.replies import Mode
 
 ASKED_MAX: Final = 4096
-"""Blocks of one request that the ghosts see, from its start, and about as many as they see in one
-step: some three milliseconds. A longer prompt's end is kept or lost with what comes before it."""
+"""Blocks of one request that the ghosts see, from its start. A longer prompt's end is kept or lost
+with what comes before it."""
+TICK_BLOCKS: Final = 256
+"""Blocks of prompts, or one prompt, that the ghosts see in a tick: a few milliseconds where the tier
+is small and nothing is sampled away. No request does any: the next one would wait behind it."""
 WAITING_MAX: Final = 65536
 """Blocks of prompts that the ghosts have not seen yet: five megabytes of keys. Past it the oldest
 prompts are never seen, which makes the sample thinner and nothing wrong."""
@@ -29,8 +32,8 @@ take what is stored, and a ghost that did not would promise hits that they canno
 
 
 class Following:
-    """Prompts are noted when they come and shown to the ghosts later, when nobody waits for the
-    step: nine ghost caches take longer than all else there is to a lookup."""
+    """Prompts are noted when they come and shown to the ghosts a few at a tick: nine ghost caches
+    take longer than all else there is to a lookup, and whoever asks next would wait for them."""
 
     __slots__ = (
         "_budget_bytes",
