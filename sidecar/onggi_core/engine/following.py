@@ -20,7 +20,7 @@ ASKED_MAX: Final = 4096
 """Blocks of one request that the ghosts see, from its start. A longer prompt's end is kept or lost
 with what comes before it."""
 TICK_BLOCKS: Final = 256
-"""Blocks of prompts, or one prompt, that the ghosts see in a tick: a few milliseconds where the tier
+"""Blocks of prompts, or one prompt, that the ghosts see in a tick: a few milliseconds where a tier
 is small and nothing is sampled away. No request does any: the next one would wait behind it."""
 WAITING_MAX: Final = 65536
 """Blocks of prompts that the ghosts have not seen yet: five megabytes of keys. Past it the oldest
