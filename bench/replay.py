@@ -40,11 +40,11 @@ def replays(sizes: Sizes) -> list[Entry]:
 
 
 def trace() -> Path:
-    folders = [each.parent / "shared" / "traces" for each in (ROOT, *ROOT.parents)]
+    folders = [found for each in ROOT.parents for found in sorted(each.glob("*/traces"))]
     for folder in (Path(os.environ.get("ONGGI_TRACES", "/nowhere")), *folders):
         if (folder / TRACE).exists():
             return folder / TRACE
-    raise NoTrace(f"{TRACE} is not in shared/traces beside the repository, nor in ONGGI_TRACES")
+    raise NoTrace(f"{TRACE} is in no folder */traces beside the repository, nor in ONGGI_TRACES")
 
 
 def _at(report: Report, position: int) -> Entry:

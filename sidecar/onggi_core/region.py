@@ -77,6 +77,5 @@ class Region:
         return array("i", raw)[0]
 
     def set_owner(self, index: int, owner: int) -> None:
+        """Of a page that stays taken; `take_back` is for one that does not."""
         self.owners[index << 2 : (index + 1) << 2] = array("i", [owner]).tobytes()
-        if owner == FREE:
-            self.low = min(self.low, index)

@@ -1,8 +1,8 @@
 """What the tiers may hold now, and who may say so: the operator's directive, or a changed file.
 
 A budget moves between one extent (for the disk tier: nothing) and what the agent was started for
-(memory_max, disk_max): the arena's file, the journal and the container's limit are made for that.
-The engine empties and fills, the toucher and the disk tier give memory and files back.
+(memory_max, disk_max): the arena's file, the disk's page table and the container's limit are made
+for that. The engine empties and fills, the toucher and the disk tier give memory and files back.
 """
 
 from collections.abc import Callable

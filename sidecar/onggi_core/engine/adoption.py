@@ -17,7 +17,7 @@ def adopt(state: State, event: Adopted) -> None:
 
     Of rows with the same key or the same place the last one holds. Raises BadRequest, with no
     block adopted, if a place lies outside the tier, overlaps another or is not aligned to the page
-    size: the shell filters what its journal says by the segments that are there.
+    size: the shell filters what its table says by the segments that are there.
     """
     columns = (event.keys, event.parents, event.places, event.checksums)
     if len({len(column) for column in columns}) > 1:
@@ -28,7 +28,7 @@ def adopt(state: State, event: Adopted) -> None:
             _adopt(state, space, event)
             return
     except TwiceError:
-        pass  # seldom: a journal that was cut or edited
+        pass  # seldom: a table of a power cut
     rows = latest_rows(event.keys, event.places)
     rows = [row for row in rows if _nowhere(state, space, event.keys[row])]
     kept = Adopted(

@@ -71,7 +71,7 @@ class BudgetSet:
 class Adopted:
     """Blocks of one space found on disk, least recently used first, as columns of one length.
 
-    places: byte offsets in the disk tier. checksums: of the pages, by their journal records. Sent
+    places: byte offsets in the disk tier. checksums: of the pages, by their records. Sent
     before any request.
     """
 

@@ -161,7 +161,7 @@ class State:
         self.space_rows[space.number] = None
 
     def forget_on_disk(self, space: Space, block: int, place: int) -> None:
-        """The disk tier no longer holds a block: said in the journal before its place is reused."""
+        """The disk tier no longer holds a block: said in its table before its place is reused."""
         self.actions.append(ForgetPage(place, space.spec, self.blocks.keys[block]))
         self.blocks.forget_if_nowhere(block)
 

@@ -17,7 +17,7 @@ class TwiceError(Exception):
 
 
 def latest_rows(keys: Sequence[bytes], places: Sequence[int]) -> list[int]:
-    """The rows that hold, of a journal whose later word counts: one a key and one a place."""
+    """The rows that hold where the later one counts: one a key and one a place."""
     by_key = dict(zip(keys, range(len(keys)), strict=True))
     by_place = {places[row]: row for row in sorted(by_key.values())}
     return sorted(by_place.values())
