@@ -1,13 +1,48 @@
 """A KVCachePool's spec as a value. Holds no defaults: the schema fills in every field, and a field
 that is absent here means an object that never passed the API server."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, Final
 
 from onggi_core.heartbeat import Mode
 from onggi_core.quantity import parse_quantity
+
+
+class EngineKind(str, Enum):
+    """Engines by the word that images and commands have for them."""
+
+    VLLM = "vllm"
+    SGLANG = "sglang"
+
+
+class Configure(str, Enum):
+    """Who switches the client on in the engine."""
+
+    AUTO = "Auto"
+    """Onggi, through the engine's plugins and environment."""
+    MANUAL = "Manual"
+    """The user, by the engine's flags; a connector that is set is no conflict then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """Which engine, who switches the client on, and which container: None where it is to be found
+    by its looks."""
+
+    kind: EngineKind
+    configure: Configure
+    container: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What the engine's container is told beside what it knows; None for nothing."""
+
+    model_revision: str | None
+    tenant: str | None
 
 
 class Medium(str, Enum):
@@ -15,6 +50,7 @@ class Medium(str, Enum):
 
     EMPTY_DIR = "EmptyDir"
     HOST_PATH = "HostPath"
+    CLAIM_TEMPLATE = "ClaimTemplate"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +63,85 @@ class MemoryTier:
 
 @dataclass(frozen=True, slots=True)
 class DiskTier:
-    """The disk of each pod. `path` is the folder on the node with HostPath, else None."""
+    """The disk of each pod. `path` is the folder on the node with HostPath, else None;
+    `storage_class` the one of a ClaimTemplate, None for the cluster's default."""
 
     max_bytes: int
     medium: Medium
     path: str | None
+    storage_class: str | None
+
+
+class Rebalance(str, Enum):
+    """Whether memory moves between the agents of a node."""
+
+    AUTO = "Auto"
+    DRY_RUN = "DryRun"
+    """Planned and told, not done."""
+    OFF = "Off"
+
+
+class Scheduling(str, Enum):
+    """Whether new pods are drawn to nodes that suit them."""
+
+    PREFER = "Prefer"
+    OFF = "Off"
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """`step_bytes` bounds what one agent wins or loses in `interval_s`; a move that promises less
+    than `threshold_percent` more hits is not made."""
+
+    rebalance: Rebalance
+    interval_s: int
+    step_bytes: int
+    threshold_percent: int
+    scheduling: Scheduling
+
+
+@dataclass(frozen=True, slots=True)
+class Lifecycle:
+    """How long a new agent takes to grow to its grant, and an agent that ends to write out."""
+
+    ramp_up_s: int
+    drain_deadline_s: int
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What one read or write of the disk may take."""
+
+    disk_deadline_s: int
+
+
+@dataclass(frozen=True, slots=True)
+class Security:
+    """Whom Onggi's containers run as; `group` is also a supplemental group of the pod."""
+
+    run_as_user: int
+    group: int
+
+
+class UpdatePolicy(str, Enum):
+    """What new pods get after an upgrade."""
+
+    LATEST = "Latest"
+    PINNED = "Pinned"
+
+
+@dataclass(frozen=True, slots=True)
+class Injection:
+    """How pods get their agent. `agent_image` None: the installation's. `revision` is set with
+    UpdatePolicy.PINNED and None otherwise."""
+
+    enabled: bool
+    agent_image: str | None
+    update_policy: UpdatePolicy
+    revision: str | None
+    cpu_request: str
+    cpu_limit: str
+    overhead_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +153,15 @@ class Pool:
     uid: str
     generation: int
     mode: Mode
-    engine: str
-    engine_container: str | None
+    engine: Engine
+    identity: Identity
     memory: MemoryTier
     disk: DiskTier | None
-    injection_enabled: bool
-    agent_image: str | None
-    cpu_request: str
-    cpu_limit: str
-    overhead_bytes: int
+    placement: Placement
+    lifecycle: Lifecycle
+    failure: Failure
+    security: Security
+    injection: Injection
 
 
 class PoolUnreadable(Exception):
@@ -75,27 +185,82 @@ def read_pool(body: Mapping[str, Any]) -> Pool:
 
 def _read(meta: Mapping[str, Any], spec: Mapping[str, Any]) -> Pool:
     tiers = {tier["type"]: tier for tier in spec["tiers"]}
-    memory = tiers["Memory"]["memory"]
-    max_bytes = parse_quantity(str(memory["max"]))
-    min_bytes = parse_quantity(str(memory["min"])) if "min" in memory else max_bytes
-    injection, resources = spec["injection"], spec["injection"]["resources"]
+    identity, lifecycle, security = spec["identity"], spec["lifecycle"], spec["security"]
     return Pool(
         namespace=meta["namespace"],
         name=meta["name"],
         uid=meta["uid"],
         generation=meta["generation"],
         mode=Mode(spec["mode"]),
-        engine=spec["engine"]["kind"],
-        engine_container=spec["engine"].get("container"),
-        memory=MemoryTier(min_bytes, max_bytes),
-        disk=_read_disk(tiers["LocalDisk"]["localDisk"]) if "LocalDisk" in tiers else None,
-        injection_enabled=injection["enabled"],
+        engine=_engine(spec["engine"]),
+        identity=Identity(identity.get("modelRevision"), identity.get("tenant")),
+        memory=_memory(tiers["Memory"]["memory"]),
+        disk=_disk(tiers["LocalDisk"]["localDisk"]) if "LocalDisk" in tiers else None,
+        placement=_placement(spec["placement"]),
+        lifecycle=Lifecycle(
+            ramp_up_s=duration_s(lifecycle["rampUp"]),
+            drain_deadline_s=duration_s(lifecycle["drain"]["deadline"]),
+        ),
+        failure=Failure(duration_s(spec["failure"]["diskDeadline"])),
+        security=Security(security["runAsUser"], security["group"]),
+        injection=_injection(spec["injection"]),
+    )
+
+
+def _engine(engine: Mapping[str, Any]) -> Engine:
+    """`vllm` is an older spelling of `vLLM`; both mean one engine."""
+    return Engine(
+        kind=EngineKind(engine["kind"].lower()),
+        configure=Configure(engine["configure"]),
+        container=engine.get("container"),
+    )
+
+
+def _memory(memory: Mapping[str, Any]) -> MemoryTier:
+    max_bytes = parse_quantity(str(memory["max"]))
+    min_bytes = parse_quantity(str(memory["min"])) if "min" in memory else max_bytes
+    return MemoryTier(min_bytes, max_bytes)
+
+
+def _disk(disk: Mapping[str, Any]) -> DiskTier:
+    return DiskTier(
+        max_bytes=parse_quantity(str(disk["max"])),
+        medium=Medium(disk["medium"]),
+        path=disk.get("path"),
+        storage_class=disk.get("claimTemplate", {}).get("storageClassName"),
+    )
+
+
+def _placement(placement: Mapping[str, Any]) -> Placement:
+    return Placement(
+        rebalance=Rebalance(placement["rebalance"]),
+        interval_s=duration_s(placement["interval"]),
+        step_bytes=parse_quantity(str(placement["step"])),
+        threshold_percent=placement["threshold"],
+        scheduling=Scheduling(placement["scheduling"]),
+    )
+
+
+def _injection(injection: Mapping[str, Any]) -> Injection:
+    resources = injection["resources"]
+    return Injection(
+        enabled=injection["enabled"],
         agent_image=injection.get("agentImage"),
+        update_policy=UpdatePolicy(injection["updatePolicy"]),
+        revision=injection.get("revision"),
         cpu_request=str(resources["cpuRequest"]),
         cpu_limit=str(resources["cpuLimit"]),
         overhead_bytes=parse_quantity(str(resources["memoryOverhead"])),
     )
 
 
-def _read_disk(disk: Mapping[str, Any]) -> DiskTier:
-    return DiskTier(parse_quantity(str(disk["max"])), Medium(disk["medium"]), disk.get("path"))
+_PART: Final = re.compile(r"([0-9]+)(h|m|s)")
+_SECONDS: Final = {"h": 3600, "m": 60, "s": 1}
+
+
+def duration_s(text: str) -> int:
+    """Seconds of `90s`, `5m` or `1h30m`. Raises ValueError."""
+    parts = _PART.findall(text)
+    if not parts or "".join(map("".join, parts)) != text:
+        raise ValueError(f"{text!r} is not a time such as 30s, 5m or 1h30m")
+    return sum(int(count) * _SECONDS[unit] for count, unit in parts)

@@ -19,10 +19,36 @@ from onggi_operator.inject.outcome import (
 )
 from onggi_operator.inject.plan import plan_injection
 from onggi_operator.inject.request import read_request
-from onggi_operator.pool import DiskTier, Medium, MemoryTier, Pool
+from onggi_operator.pool import (
+    Configure,
+    DiskTier,
+    Engine,
+    EngineKind,
+    Failure,
+    Identity,
+    Injection,
+    Lifecycle,
+    Medium,
+    MemoryTier,
+    Placement,
+    Pool,
+    Rebalance,
+    Scheduling,
+    Security,
+    UpdatePolicy,
+)
 from onggi_operator.webhook.review import Review, answer
 
-__all__ = ["Limits", "MemoryTier", "Review", "Scope", "answer", "read_status", "skipped_status"]
+__all__ = [
+    "Identity",
+    "Limits",
+    "MemoryTier",
+    "Review",
+    "Scope",
+    "answer",
+    "read_status",
+    "skipped_status",
+]
 
 Several = tuple[Limits, ...]
 GI = 1024**3
@@ -41,19 +67,35 @@ POOL = Pool(
     uid="u1",
     generation=1,
     mode=Mode.ACTIVE,
-    engine="vllm",
-    engine_container=None,
+    engine=Engine(EngineKind.VLLM, Configure.AUTO, None),
+    identity=Identity(None, None),
     memory=MemoryTier(GI, GI),
     disk=None,
-    injection_enabled=True,
-    agent_image=None,
-    cpu_request="100m",
-    cpu_limit="1",
-    overhead_bytes=192 * 1024**2,
+    placement=Placement(Rebalance.AUTO, 60, 512 * 1024**2, 5, Scheduling.PREFER),
+    lifecycle=Lifecycle(60, 10),
+    failure=Failure(2),
+    security=Security(64646, 64646),
+    injection=Injection(
+        enabled=True,
+        agent_image=None,
+        update_policy=UpdatePolicy.LATEST,
+        revision=None,
+        cpu_request="100m",
+        cpu_limit="1",
+        overhead_bytes=192 * 1024**2,
+    ),
 )
 
-EMPTY_DIR = DiskTier(4 * GI, Medium.EMPTY_DIR, None)
-HOST_PATH = DiskTier(4 * GI, Medium.HOST_PATH, "/var/lib/onggi")
+EMPTY_DIR = DiskTier(4 * GI, Medium.EMPTY_DIR, None, None)
+HOST_PATH = DiskTier(4 * GI, Medium.HOST_PATH, "/var/lib/onggi", None)
+
+
+def engine_in(container: str) -> Engine:
+    return replace(POOL.engine, container=container)
+
+
+def injection(**changes: Any) -> Injection:
+    return replace(POOL.injection, **changes)
 
 
 def engine(name: str = "engine", **fields: Any) -> dict[str, Any]:

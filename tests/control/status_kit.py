@@ -51,10 +51,22 @@ def body(**changes: Any) -> dict[str, Any]:
     """A pool as the API server returns it."""
     spec = {
         "mode": "Active",
-        "engine": {"kind": "vllm"},
+        "engine": {"kind": "vLLM", "configure": "Auto"},
+        "identity": {},
         "tiers": [{"type": "Memory", "memory": {"max": "1Gi"}}],
+        "placement": {
+            "rebalance": "Auto",
+            "interval": "1m",
+            "step": "512Mi",
+            "threshold": 5,
+            "scheduling": "Prefer",
+        },
+        "lifecycle": {"rampUp": "1m", "drain": {"deadline": "10s"}},
+        "failure": {"diskDeadline": "2s"},
+        "security": {"runAsUser": 64646, "group": 64646},
         "injection": {
             "enabled": True,
+            "updatePolicy": "Latest",
             "resources": {"cpuRequest": "100m", "cpuLimit": "1", "memoryOverhead": "192Mi"},
         },
     }

@@ -186,7 +186,7 @@ def test_resources_of_the_pod_as_a_whole_are_told(kit: Any) -> None:
 
 
 def test_a_pool_that_is_switched_off_is_told(kit: Any) -> None:
-    assert kit.skipped(kit.pod(), injection_enabled=False) == (
+    assert kit.skipped(kit.pod(), injection=kit.injection(enabled=False)) == (
         "InjectionOff",
         "pool main has spec.injection.enabled: false",
     )

@@ -55,12 +55,12 @@ def test_a_misspelt_container_is_told_with_the_nearest(kit: Any) -> None:
 
 def test_the_pool_may_name_the_container_and_the_pod_may_say_otherwise(kit: Any) -> None:
     body = kit.pod(kit.engine("a"), kit.engine("b"))
-    after = kit.inject(body, engine_container="b")
+    after = kit.inject(body, engine=kit.engine_in("b"))
     assert "env" not in after["spec"]["containers"][0]
     body["metadata"]["annotations"]["onggi.dev/container"] = "a"
-    after = kit.inject(body, engine_container="b")
+    after = kit.inject(body, engine=kit.engine_in("b"))
     assert "env" not in after["spec"]["containers"][1]
-    assert kit.skipped(kit.pod(kit.engine("a")), engine_container="c") == (
+    assert kit.skipped(kit.pod(kit.engine("a")), engine=kit.engine_in("c")) == (
         "ContainerUnknown",
         'spec.engine.container of the pool is "c", which the pod does not have; the pod has a',
     )
@@ -102,3 +102,14 @@ def test_a_pod_for_windows_is_left_alone(kit: Any, spec: dict[str, Any]) -> None
         "UnsupportedOS",
         "the pod is meant for windows; Onggi runs on Linux",
     )
+
+
+def test_the_pools_identity_reaches_the_engine_unless_it_has_its_own(kit: Any) -> None:
+    said = kit.Identity("2026-05", "red")
+    env = kit.env_of(kit.inject(kit.pod(), identity=said)["spec"]["containers"][0])
+    assert (env["ONGGI_MODEL_REVISION"], env["ONGGI_TENANT"]) == ("2026-05", "red")
+    own = kit.engine(env=[{"name": "ONGGI_TENANT", "value": "blue"}])
+    env = kit.env_of(kit.inject(kit.pod(own), identity=said)["spec"]["containers"][0])
+    assert (env["ONGGI_MODEL_REVISION"], env["ONGGI_TENANT"]) == ("2026-05", "blue")
+    env = kit.env_of(kit.inject(kit.pod())["spec"]["containers"][0])
+    assert {"ONGGI_MODEL_REVISION", "ONGGI_TENANT"}.isdisjoint(env)

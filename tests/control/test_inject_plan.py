@@ -40,6 +40,8 @@ def test_the_agent_is_told_what_it_needs(kit: Any) -> None:
         "ONGGI_AGENT_OPERATOR_URL": "https://onggi-operator.onggi-system.svc:8443",
         "ONGGI_AGENT_OPERATOR_CA": "PEM",
         "ONGGI_AGENT_TOKEN_FILE": "/var/run/secrets/onggi/token",
+        "ONGGI_AGENT_SHUTDOWN_DEADLINE_S": "10",
+        "ONGGI_AGENT_IO_DEADLINE_S": "2",
     }
     assert {name: field["fieldPath"] for name, field in fields.items()} == {
         "ONGGI_AGENT_NAMESPACE": "metadata.namespace",
@@ -196,7 +198,11 @@ def test_the_same_skip_told_again_changes_nothing(kit: Any) -> None:
 def test_a_revision_names_the_shape_and_not_the_sizes(kit: Any) -> None:
     words = [
         kit.read_status(kit.plan(kit.pod(), **changes).status).word
-        for changes in ({}, {"memory": kit.MemoryTier(kit.GI, 2 * kit.GI)}, {"agent_image": "x:2"})
+        for changes in (
+            {},
+            {"memory": kit.MemoryTier(kit.GI, 2 * kit.GI)},
+            {"injection": kit.injection(agent_image="x:2")},
+        )
     ]
     assert words[0] == words[1] != words[2]
 

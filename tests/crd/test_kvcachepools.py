@@ -42,10 +42,22 @@ def created(server: Any, body: dict[str, Any]) -> dict[str, Any]:
 def test_an_empty_spec_becomes_a_working_pool(server: Any) -> None:
     assert created(server, pool())["spec"] == {
         "mode": "Active",
-        "engine": {"kind": "vllm"},
+        "engine": {"kind": "vLLM", "configure": "Auto"},
+        "identity": {},
         "tiers": [{"type": "Memory", "memory": {"max": "1Gi"}}],
+        "placement": {
+            "rebalance": "Auto",
+            "interval": "1m",
+            "step": "512Mi",
+            "threshold": 5,
+            "scheduling": "Prefer",
+        },
+        "lifecycle": {"rampUp": "1m", "drain": {"deadline": "10s"}},
+        "failure": {"diskDeadline": "2s"},
+        "security": {"runAsUser": 64646, "group": 64646},
         "injection": {
             "enabled": True,
+            "updatePolicy": "Latest",
             "resources": {"cpuRequest": "100m", "cpuLimit": "1", "memoryOverhead": "192Mi"},
         },
     }
@@ -82,6 +94,8 @@ MEMORY_MAX = "spec.tiers[0].memory.max"
 DISK = "spec.tiers[1].localDisk"
 SECOND = "spec.tiers[1]"
 QUANTITY = "must be a Kubernetes quantity such as 512Mi, 4Gi or 4G (not 4GB)"
+CLAIM = "claimTemplate belongs to medium ClaimTemplate, and that needs it; {} takes the default StorageClass"
+TIME = "must be a time such as 30s, 5m or 1h30m"
 ABSOLUTE = "must be an absolute path without a trailing slash, such as /var/lib/onggi"
 
 
@@ -93,7 +107,7 @@ def on_host(path: str) -> list[dict[str, Any]]:
     ("spec", "path", "message"),
     [
         ({"mode": "active"}, "spec.mode", 'supported values: "Active", "Observe", "Paused"'),
-        ({"engine": {"kind": "tgi"}}, "spec.engine.kind", 'supported values: "vllm"'),
+        ({"engine": {"kind": "tgi"}}, "spec.engine.kind", 'supported values: "vLLM", "SGLang", "vllm"'),
         ({"engine": {"container": "A_b"}}, "spec.engine.container", "should match"),
         ({"tiers": []}, "spec.tiers", "at least 1 items"),
         ({"tiers": [disk(max="1Gi")]}, "spec.tiers", "the first tier must be of type Memory: blocks of every other tier are read back through it"),
@@ -111,12 +125,28 @@ def on_host(path: str) -> list[dict[str, Any]]:
         ({"tiers": [memory(), disk()]}, f"{DISK}.max", "Required value"),
         ({"tiers": [memory(), disk(max="20GB")]}, f"{DISK}.max", "must be a Kubernetes quantity such as 20Gi or 20G (not 20GB)"),
         ({"tiers": [memory(), disk(max=0)]}, f"{DISK}.max", "must be at least 64Mi; for no disk leave the tier out"),
-        ({"tiers": [memory(), disk(max="1Gi", medium="hostPath")]}, f"{DISK}.medium", 'supported values: "EmptyDir", "HostPath"'),
+        ({"tiers": [memory(), disk(max="1Gi", medium="hostPath")]}, f"{DISK}.medium", 'supported values: "EmptyDir", "HostPath", "ClaimTemplate"'),
         ({"tiers": [memory(), disk(max="1Gi", medium="HostPath")]}, DISK, "medium HostPath needs path, the folder on the node, such as /var/lib/onggi"),
         ({"tiers": [memory(), disk(max="1Gi", path="/var/lib/onggi")]}, DISK, "path is only used with medium HostPath; leave it out or set medium to HostPath"),
         *(({"tiers": on_host(path)}, f"{DISK}.path", ABSOLUTE) for path in ("var/lib", "/var/lib/", "/var//lib")),
         *(({"tiers": on_host(path)}, f"{DISK}.path", "must not contain . or .. parts") for path in ("/var/../etc", "/var/./x")),
         *(({"tiers": on_host(path)}, f"{DISK}.path", "must not be in a folder of the node's system; use one of its own, such as /var/lib/onggi") for path in ("/etc", "/var/lib/kubelet/pods")),
+        ({"tiers": [memory(), disk(max="1Gi", medium="ClaimTemplate")]}, DISK, CLAIM),
+        ({"tiers": [memory(), disk(max="1Gi", claimTemplate={})]}, DISK, CLAIM),
+        ({"engine": {"configure": "Off"}}, "spec.engine.configure", 'supported values: "Auto", "Manual"'),
+        *(({"placement": {"interval": text}}, "spec.placement.interval", TIME) for text in ("", "5", "5 m", "1d", "1.5h", "-5s")),
+        *(({"placement": {"interval": text}}, "spec.placement.interval", "must be from 10s to 1h") for text in ("9s", "61m")),
+        ({"placement": {"step": "1GB"}}, "spec.placement.step", QUANTITY),
+        ({"placement": {"step": "1Mi"}}, "spec.placement.step", "must be at least 64Mi, the unit in which the arena is given out"),
+        ({"placement": {"threshold": 101}}, "spec.placement.threshold", "should be less than or equal to 100"),
+        ({"lifecycle": {"rampUp": "soon"}}, "spec.lifecycle.rampUp", TIME),
+        ({"lifecycle": {"rampUp": "2h"}}, "spec.lifecycle.rampUp", "must be at most 1h"),
+        ({"lifecycle": {"drain": {"deadline": "0s"}}}, "spec.lifecycle.drain.deadline", "must be from 1s to 10m"),
+        ({"failure": {"diskDeadline": "11m"}}, "spec.failure.diskDeadline", "must be from 1s to 10m"),
+        ({"security": {"runAsUser": 0}}, "spec.security.runAsUser", "should be greater than or equal to 1"),
+        ({"security": {"group": 2**31}}, "spec.security.group", "should be less than or equal to 2147483647"),
+        ({"injection": {"updatePolicy": "Pinned"}}, "spec.injection", "updatePolicy Pinned needs revision, the one that the onggi.dev/status of a running pod names"),
+        ({"injection": {"revision": "abc"}}, "spec.injection", "revision is only used with updatePolicy Pinned; leave it out or set updatePolicy to Pinned"),
         ({"injection": {"enabled": "yes"}}, "spec.injection.enabled", "must be of type boolean"),
         ({"injection": {"resources": {"cpuRequest": "0"}}}, "spec.injection.resources.cpuRequest", "must be a number of cores above 0, such as 100m or 1"),
         ({"injection": {"resources": {"cpuLimit": "two"}}}, "spec.injection.resources.cpuLimit", "must be a number of cores above 0, such as 500m or 2"),

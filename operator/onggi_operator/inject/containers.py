@@ -82,7 +82,7 @@ def agent_container(
     may be the one that answers on the port."""
     container: dict[str, Any] = {
         "name": names.AGENT_CONTAINER,
-        "image": pool.agent_image or install.agent_image,
+        "image": pool.injection.agent_image or install.agent_image,
         "imagePullPolicy": install.pull_policy,
         "command": ["onggi", "agent"],
         "restartPolicy": "Always",
@@ -116,7 +116,7 @@ def client_container(pool: Pool, traits: PodTraits, install: Installation) -> di
     requests = limits if traits.guaranteed else CLIENT_RESOURCES["requests"]
     return {
         "name": names.CLIENT_CONTAINER,
-        "image": pool.agent_image or install.agent_image,
+        "image": pool.injection.agent_image or install.agent_image,
         "imagePullPolicy": install.pull_policy,
         "command": ["onggi", "install-client", names.CLIENT_PATH],
         "resources": {"requests": dict(requests), "limits": dict(limits)},
@@ -128,10 +128,10 @@ def client_container(pool: Pool, traits: PodTraits, install: Installation) -> di
 def agent_resources(pool: Pool, sizes: Sizes, traits: PodTraits) -> dict[str, dict[str, str]]:
     """Limit = arena + overhead. In a pod of the class Guaranteed requests equal limits, because a
     single container that differs would take the class, and its pinned cores, from the engine."""
-    limit_bytes = sizes.memory_bytes + pool.overhead_bytes
-    request_bytes = sizes.memory_request_bytes + pool.overhead_bytes
-    limits = {"cpu": pool.cpu_limit, "memory": format_quantity(limit_bytes)}
-    requests = {"cpu": pool.cpu_request, "memory": format_quantity(request_bytes)}
+    limit_bytes = sizes.memory_bytes + pool.injection.overhead_bytes
+    request_bytes = sizes.memory_request_bytes + pool.injection.overhead_bytes
+    limits = {"cpu": pool.injection.cpu_limit, "memory": format_quantity(limit_bytes)}
+    requests = {"cpu": pool.injection.cpu_request, "memory": format_quantity(request_bytes)}
     if sizes.disk_bytes and pool.disk and pool.disk.medium is Medium.EMPTY_DIR:
         storage = format_quantity(sizes.disk_bytes + DISK_SLACK_BYTES)
         limits["ephemeral-storage"] = requests["ephemeral-storage"] = storage
@@ -204,6 +204,8 @@ def _environment(pool: Pool, sizes: Sizes, install: Installation) -> list[dict[s
         "OPERATOR_URL": install.operator_url,
         "OPERATOR_CA": install.ca_pem,
         "TOKEN_FILE": f"{names.TOKEN_PATH}/token",
+        "SHUTDOWN_DEADLINE_S": str(pool.lifecycle.drain_deadline_s),
+        "IO_DEADLINE_S": str(pool.failure.disk_deadline_s),
     }
     if sizes.disk_bytes and pool.disk:
         values["DISK_PATH"] = names.DISK_PATH

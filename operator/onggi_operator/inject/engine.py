@@ -10,16 +10,27 @@ from typing import Any, Final
 
 from onggi_operator.inject.outcome import Skipped, SkipReason
 from onggi_operator.names import CONTAINER
+from onggi_operator.pool import EngineKind
 
-_WORDS: Final = {"vllm": re.compile(r"vllm", re.IGNORECASE)}
+_WORDS: Final = {
+    EngineKind.VLLM: re.compile(r"vllm", re.IGNORECASE),
+    EngineKind.SGLANG: re.compile(r"sglang", re.IGNORECASE),
+}
 """What an engine's image is called, by the pool's engine kind."""
 
-_COMMANDS: Final = {"vllm": re.compile(r"(^|[\s/;&|=])vllm(\.entrypoints[\w.]*)?($|\s)")}
+_COMMANDS: Final = {
+    EngineKind.VLLM: re.compile(r"(^|[\s/;&|=])vllm(\.entrypoints[\w.]*)?($|\s)"),
+    EngineKind.SGLANG: re.compile(r"(^|[\s/;&|=])sglang(\.launch_server)?($|\s)"),
+}
 """The engine's program inside a command line, so that `tail /var/log/vllm/x.log` is not one."""
 
 
 def find_engine(
-    containers: Sequence[Mapping[str, Any]], *, asked: str | None, pooled: str | None, kind: str
+    containers: Sequence[Mapping[str, Any]],
+    *,
+    asked: str | None,
+    pooled: str | None,
+    kind: EngineKind,
 ) -> int | Skipped:
     """Index of the engine's container. `asked` is the pod's word, `pooled` the pool's."""
     if asked is not None:
@@ -36,12 +47,12 @@ def find_engine(
             listed = ", ".join(containers[i]["name"] for i in found)
             return Skipped(
                 SkipReason.ENGINE_AMBIGUOUS,
-                f"containers {listed} all look like {kind}; name one with {CONTAINER}",
+                f"containers {listed} all look like {kind.value}; name one with {CONTAINER}",
             )
     listed = ", ".join(container["name"] for container in containers)
     return Skipped(
         SkipReason.ENGINE_NOT_FOUND,
-        f"none of the containers {listed} looks like {kind}; name one with {CONTAINER}",
+        f"none of the containers {listed} looks like {kind.value}; name one with {CONTAINER}",
     )
 
 
@@ -56,14 +67,14 @@ def _named(containers: Sequence[Mapping[str, Any]], name: str, source: str) -> i
     )
 
 
-def _image_names(container: Mapping[str, Any], kind: str) -> bool:
+def _image_names(container: Mapping[str, Any], kind: EngineKind) -> bool:
     """The engine's name in the last part of the image's path: not in a registry's host, a project's
     name, a tag or a digest."""
     path = str(container.get("image") or "").split("@")[0]
     return bool(_WORDS[kind].search(path.rpartition("/")[2].split(":")[0]))
 
 
-def _command_runs(container: Mapping[str, Any], kind: str) -> bool:
+def _command_runs(container: Mapping[str, Any], kind: EngineKind) -> bool:
     return any(_COMMANDS[kind].search(word) for word in command_line(container))
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from onggi_operator import names
 from onggi_operator.inject.outcome import Patch
+from onggi_operator.pool import Pool
 
 
 def stamp(pod: Mapping[str, Any], status: str) -> Patch:
@@ -17,21 +18,21 @@ def injection(
     engine_at: int,
     *,
     status: str,
-    pool: str,
+    pool: Pool,
     init_containers: Sequence[Mapping[str, Any]],
     volumes: Sequence[Mapping[str, Any]],
 ) -> Patch:
     """Everything an injected pod gets."""
     spec = pod["spec"]
     labels = _metadata(pod, "labels")
-    label = {} if names.POOL in labels else {names.POOL: names.label_value(pool)}
+    label = {} if names.POOL in labels else {names.POOL: names.label_value(pool.name)}
     return (
         *stamp(pod, status),
         *_set_keys("/metadata/labels", labels, label),
         *_prepend("/spec/initContainers", spec.get("initContainers"), init_containers),
         *_append("/spec/volumes", spec.get("volumes"), volumes),
         *_group(spec.get("securityContext")),
-        *_engine(f"/spec/containers/{engine_at}", spec["containers"][engine_at]),
+        *_engine(f"/spec/containers/{engine_at}", spec["containers"][engine_at], pool),
     )
 
 
@@ -39,7 +40,7 @@ def _metadata(pod: Mapping[str, Any], key: str) -> Mapping[str, str]:
     return (pod.get("metadata") or {}).get(key) or {}
 
 
-def _engine(path: str, engine: Mapping[str, Any]) -> Patch:
+def _engine(path: str, engine: Mapping[str, Any], pool: Pool) -> Patch:
     env = engine.get("env") or []
     added = []
     operations: list[Mapping[str, Any]] = []
@@ -59,8 +60,15 @@ def _engine(path: str, engine: Mapping[str, Any]) -> Patch:
                     "value": value,
                 }
             )
-    if "ONGGI_SOCKET" not in at:
-        added.append({"name": "ONGGI_SOCKET", "value": names.SOCKET_PATH})
+    added.extend(
+        {"name": name, "value": value}
+        for name, value in (
+            ("ONGGI_SOCKET", names.SOCKET_PATH),
+            ("ONGGI_MODEL_REVISION", pool.identity.model_revision),
+            ("ONGGI_TENANT", pool.identity.tenant),
+        )
+        if value is not None and name not in at
+    )
     mounts = [
         {"name": names.RUN_VOLUME, "mountPath": names.RUN_PATH},
         {"name": names.CLIENT_VOLUME, "mountPath": names.CLIENT_PATH, "readOnly": True},

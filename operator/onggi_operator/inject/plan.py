@@ -48,7 +48,7 @@ def plan_injection(
     spec = pod["spec"]
     if already_injected(pod):
         return Untouched("has its agent already")
-    if not pool.injection_enabled:
+    if not pool.injection.enabled:
         return Skipped(
             SkipReason.INJECTION_OFF, f"pool {pool.name} has spec.injection.enabled: false"
         )
@@ -60,8 +60,8 @@ def plan_injection(
     engine_at = find_engine(
         spec.get("containers") or (),
         asked=request.container,
-        pooled=pool.engine_container,
-        kind=pool.engine,
+        pooled=pool.engine.container,
+        kind=pool.engine.kind,
     )
     if isinstance(engine_at, Skipped):
         return engine_at
@@ -77,7 +77,7 @@ def plan_injection(
         pod,
         engine_at,
         status=status,
-        pool=pool.name,
+        pool=pool,
         init_containers=added,
         volumes=volumes(pool, sizes),
     )

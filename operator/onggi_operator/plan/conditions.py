@@ -134,7 +134,7 @@ def _accepted(world: PoolSnapshot, _: Census) -> Finding:
 
 
 def _injected(world: PoolSnapshot, pods: Census) -> Finding:
-    if not isinstance(world.pool, PoolUnreadable) and not world.pool.injection_enabled:
+    if not isinstance(world.pool, PoolUnreadable) and not world.pool.injection.enabled:
         return Finding(Status.FALSE, Reason.INJECTION_OFF, "spec.injection.enabled is false.")
     if not pods.matched:
         return Finding(Status.UNKNOWN, Reason.NO_PODS, "No pod asks for this pool.")
