@@ -15,28 +15,37 @@ from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import Any, Final
 
-HEARTBEAT_VERSION: Final = 1
+from onggi_core.heartbeat_fields import (
+    BODY_BYTES_MAX,
+    COUNT_MAX,
+    FINGERPRINTS_MAX,
+    HEARTBEAT_VERSION,
+    Fields,
+    HeartbeatError,
+)
 
-BODY_BYTES_MAX: Final = 64 * 1024
-"""A full report is below 8 KiB; eight times that leaves room to grow and bounds what a pod that
-holds a token can make the operator read."""
+__all__ = [
+    "BODY_BYTES_MAX",
+    "COUNT_MAX",
+    "FINGERPRINTS_MAX",
+    "Demand",
+    "Directive",
+    "Heartbeat",
+    "HeartbeatError",
+    "Lookups",
+    "Mode",
+    "TierBlocks",
+    "TierBytes",
+    "dump_directive",
+    "dump_heartbeat",
+    "parse_directive",
+    "parse_heartbeat",
+]
 
 ERROR_KINDS_MAX: Final = 64
 """Kinds are an enum of the agent's; a report with more is not one of ours."""
 
-FINGERPRINTS_MAX: Final = 64
-"""One per rank and geometry of one pod; 64 ranks is more than one pod can hold GPUs."""
-
-NAME_CHARS_MAX: Final = 253
-"""A Kubernetes object name."""
-
-COUNT_MAX: Final = 2**63 - 1
-INTERVAL_S_MIN: Final = 1.0
-INTERVAL_S_MAX: Final = 300.0
-"""Past five minutes an operator could not tell a quiet agent from a dead one."""
-
 _EPOCH: Final = re.compile(r"[0-9a-f]{8,64}", re.ASCII)
-_FINGERPRINT: Final = re.compile(r"[0-9a-f]{32}", re.ASCII)
 _KIND: Final = re.compile(r"[a-z0-9_]{1,63}", re.ASCII)
 
 
@@ -49,14 +58,6 @@ class Mode(str, Enum):
     """Look up and account, but keep and serve nothing: shows what Active would save."""
     PAUSED = "Paused"
     """Answer MISS; keep what is held."""
-
-
-class HeartbeatError(ValueError):
-    """A body that is not a heartbeat or directive; the message is a sentence naming the field."""
-
-    def __init__(self, field: str, problem: str) -> None:
-        super().__init__(f"{field}: {problem}")
-        self.field = field
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +86,19 @@ class Lookups:
 
 
 @dataclass(frozen=True, slots=True)
+class Demand:
+    """What engines ask for, and what other sizes would bring of it."""
+
+    asked_tokens: int = 0
+    """Prompt tokens asked about since the agent's start."""
+    curve: tuple[tuple[int, float], ...] = ()
+    """(bytes, share of what is asked for that would be hits) by rising size of the larger tier."""
+    curve_tokens: int = 0
+    """How many tokens' worth of asking the curve is drawn from; it begins anew when a budget
+    changes."""
+
+
+@dataclass(frozen=True, slots=True)
 class Heartbeat:
     """One agent's report. Counters (hits, lookups, tokens_saved, evictions, errors) are since the
     start that `epoch` names; capacity, used, arena_ready_bytes and clients are as of now."""
@@ -106,6 +120,17 @@ class Heartbeat:
     errors: Mapping[str, int]
     fingerprints: tuple[str, ...]
     clients: int
+    sequence: int = 0
+    """Counts the reports of one epoch, from 1: one that was overtaken on its way tells of a past in
+    which the agent may have held less. 0 from an agent that does not count."""
+    held: TierBytes | None = None
+    """What is taken of the node: the budget, what is still coming, and what has not left yet. None
+    from an agent that does not say; then it is the capacity."""
+    demand: Demand = Demand()
+    pending_blocks: int = 0
+    """Blocks that lie in memory alone and are on their way to disk."""
+    draining: bool = False
+    """The directive to drain is being followed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +142,9 @@ class Directive:
     interval_s: float
     host_bytes: int | None = None
     disk_bytes: int | None = None
+    drain: bool = False
+    """The pod is to leave its node: write down what lies in memory alone, begin nothing new that
+    would be lost."""
 
 
 def dump_heartbeat(beat: Heartbeat) -> bytes:
@@ -127,7 +155,7 @@ def dump_heartbeat(beat: Heartbeat) -> bytes:
 
 def parse_heartbeat(body: bytes) -> Heartbeat:
     """Read a report. Raises HeartbeatError naming the first field that is wrong."""
-    fields = _Fields.of(body)
+    fields = Fields.of(body)
     return Heartbeat(
         pool=fields.name("pool"),
         namespace=fields.name("namespace"),
@@ -135,7 +163,7 @@ def parse_heartbeat(body: bytes) -> Heartbeat:
         pod_uid=fields.name("pod_uid"),
         node=fields.name("node"),
         epoch=fields.matching("epoch", _EPOCH, "8 to 64 lower-case hex digits"),
-        mode=fields.mode("mode"),
+        mode=fields.one_of("mode", Mode),
         capacity=_tier_bytes(fields.child("capacity")),
         used=_tier_bytes(fields.child("used")),
         arena_ready_bytes=fields.count("arena_ready_bytes"),
@@ -146,6 +174,11 @@ def parse_heartbeat(body: bytes) -> Heartbeat:
         errors=_errors(fields.child("errors")),
         fingerprints=fields.fingerprints("fingerprints"),
         clients=fields.count("clients"),
+        sequence=fields.optional_count("sequence") or 0,
+        held=_held(fields),
+        demand=_demand(fields),
+        pending_blocks=fields.optional_count("pending_blocks") or 0,
+        draining=fields.flag("draining"),
     )
 
 
@@ -159,34 +192,50 @@ def dump_directive(directive: Directive) -> bytes:
     for name in ("host_bytes", "disk_bytes"):
         if (size_bytes := getattr(directive, name)) is not None:
             body[name] = size_bytes
+    if directive.drain:
+        body["drain"] = True
     return json.dumps(body, separators=(",", ":")).encode()
 
 
 def parse_directive(body: bytes) -> Directive:
     """Read the answer. Raises HeartbeatError naming the first field that is wrong; an agent that
     cannot read it keeps the directive it has."""
-    fields = _Fields.of(body)
+    fields = Fields.of(body)
     return Directive(
-        mode=fields.mode("mode"),
+        mode=fields.one_of("mode", Mode),
         interval_s=fields.interval("interval_s"),
         host_bytes=fields.optional_count("host_bytes"),
         disk_bytes=fields.optional_count("disk_bytes"),
+        drain=fields.flag("drain"),
     )
 
 
-def _tier_bytes(fields: "_Fields") -> TierBytes:
+def _tier_bytes(fields: Fields) -> TierBytes:
     return TierBytes(fields.count("host_bytes"), fields.count("disk_bytes"))
 
 
-def _tier_blocks(fields: "_Fields") -> TierBlocks:
+def _held(fields: Fields) -> TierBytes | None:
+    if fields.values.get("held") is None:
+        return None
+    return _tier_bytes(fields.child("held"))
+
+
+def _demand(fields: Fields) -> Demand:
+    if "demand" not in fields.values:
+        return Demand()
+    inner = fields.child("demand")
+    return Demand(inner.count("asked_tokens"), inner.points("curve"), inner.count("curve_tokens"))
+
+
+def _tier_blocks(fields: Fields) -> TierBlocks:
     return TierBlocks(fields.count("host_blocks"), fields.count("disk_blocks"))
 
 
-def _lookups(fields: "_Fields") -> Lookups:
+def _lookups(fields: Fields) -> Lookups:
     return Lookups(fields.count("requests"), fields.count("blocks"), fields.count("miss_blocks"))
 
 
-def _errors(fields: "_Fields") -> dict[str, int]:
+def _errors(fields: Fields) -> dict[str, int]:
     if len(fields.values) > ERROR_KINDS_MAX:
         raise HeartbeatError(
             "errors", f"has {len(fields.values)} kinds, at most {ERROR_KINDS_MAX} are accepted"
@@ -197,99 +246,3 @@ def _errors(fields: "_Fields") -> dict[str, int]:
                 f"errors.{kind[:63]}", "is not a kind: 1 to 63 of a-z, 0-9 and underscore"
             )
     return {kind: fields.count(kind) for kind in fields.values}
-
-
-@dataclass(frozen=True, slots=True)
-class _Fields:
-    """A JSON object whose values are read by name and type, and refused by their full path."""
-
-    path: str
-    values: Mapping[str, Any]
-
-    @classmethod
-    def of(cls, body: bytes) -> "_Fields":
-        if len(body) > BODY_BYTES_MAX:
-            raise HeartbeatError("body", f"is longer than {BODY_BYTES_MAX} bytes")
-        try:
-            values = json.loads(body)
-        except (ValueError, RecursionError) as fault:
-            raise HeartbeatError("body", "is not JSON") from fault
-        if not isinstance(values, dict):
-            raise HeartbeatError("body", "is not a JSON object")
-        version = values.get("version")
-        if type(version) is not int or version != HEARTBEAT_VERSION:
-            raise HeartbeatError(
-                "version", f"is {_shown(version)}, this side speaks {HEARTBEAT_VERSION}"
-            )
-        return cls("", values)
-
-    def _get(self, name: str) -> object:
-        if name not in self.values:
-            raise HeartbeatError(self.path + name, "is missing")
-        return self.values[name]
-
-    def child(self, name: str) -> "_Fields":
-        value = self._get(name)
-        if not isinstance(value, dict):
-            raise HeartbeatError(self.path + name, f"is {_shown(value)}, expected an object")
-        return _Fields(f"{self.path}{name}.", value)
-
-    def count(self, name: str) -> int:
-        value = self._get(name)
-        if type(value) is not int or not 0 <= value <= COUNT_MAX:
-            raise HeartbeatError(
-                self.path + name, f"is {_shown(value)}, expected a whole number of 0 or more"
-            )
-        return value
-
-    def optional_count(self, name: str) -> int | None:
-        return self.count(name) if name in self.values else None
-
-    def name(self, name: str) -> str:
-        value = self._get(name)
-        if not isinstance(value, str) or not 0 < len(value) <= NAME_CHARS_MAX:
-            raise HeartbeatError(
-                self.path + name,
-                f"is {_shown(value)}, expected a text of 1 to {NAME_CHARS_MAX} characters",
-            )
-        return value
-
-    def matching(self, name: str, pattern: "re.Pattern[str]", meaning: str) -> str:
-        value = self.name(name)
-        if not pattern.fullmatch(value):
-            raise HeartbeatError(self.path + name, f"is {_shown(value)}, expected {meaning}")
-        return value
-
-    def mode(self, name: str) -> Mode:
-        value = self.name(name)
-        if value not in Mode._value2member_map_:
-            known = ", ".join(mode.value for mode in Mode)
-            raise HeartbeatError(self.path + name, f"is {_shown(value)}, expected one of {known}")
-        return Mode(value)
-
-    def interval(self, name: str) -> float:
-        value = self._get(name)
-        if isinstance(value, (int, float)) and INTERVAL_S_MIN <= value <= INTERVAL_S_MAX:
-            return float(value)
-        raise HeartbeatError(
-            self.path + name,
-            f"is {_shown(value)}, expected {INTERVAL_S_MIN:g} to {INTERVAL_S_MAX:g} seconds",
-        )
-
-    def fingerprints(self, name: str) -> tuple[str, ...]:
-        value = self._get(name)
-        if not isinstance(value, list) or len(value) > FINGERPRINTS_MAX:
-            raise HeartbeatError(
-                self.path + name, f"is not a list of at most {FINGERPRINTS_MAX} fingerprints"
-            )
-        for item in value:
-            if not isinstance(item, str) or not _FINGERPRINT.fullmatch(item):
-                raise HeartbeatError(
-                    self.path + name, f"holds {_shown(item)}, expected 32 lower-case hex digits"
-                )
-        return tuple(value)
-
-
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."

@@ -18,12 +18,10 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from onggi_core.engine.engine import Engine
-from onggi_core.engine.events import ModeSet, Stopping, Tick
-from onggi_core.heartbeat import Directive
-from onggi_core.wire import replies
+from onggi_core.engine.events import Stopping, Tick
 from onggi_sidecar.assembly import (
     end_disk,
     in_daemon_thread,
@@ -42,6 +40,7 @@ from onggi_sidecar.figures import gather_figures
 from onggi_sidecar.heap import give_back_free_heap
 from onggi_sidecar.log import LOG, error, event, warn
 from onggi_sidecar.mailbox import Mailbox
+from onggi_sidecar.obedience import Obedience
 from onggi_sidecar.plane import Plane, PlaneSilent
 from onggi_sidecar.server import Server
 from onggi_sidecar.shell import Shell
@@ -58,6 +57,9 @@ EXIT_OK: Final = 0
 EXIT_REFUSED: Final = 1
 EXIT_FAULT: Final = 70
 """EX_SOFTWARE: a bug. The container is restarted and finds its disk tier again."""
+
+
+T = TypeVar("T")
 
 
 def run_agent(config: AgentConfig, reread: Callable[[], AgentConfig]) -> int:
@@ -203,6 +205,9 @@ class Agent:
     async def _start_reporting(self, stack: AsyncExitStack) -> None:
         from onggi_sidecar.reporting import Reporting  # loaded by now, see _start
 
+        assert self._plane is not None
+        assert self._budgets is not None
+        obedience = Obedience(self._budgets, figures=self._figures, post=self._plane.post)
         reporting = Reporting(
             self._config,
             figures=self._figures,
@@ -213,7 +218,7 @@ class Agent:
         stack.push_async_callback(reporting.close)
         await reporting.serve_http()
         if self._config.operator_url:
-            reporting.post_heartbeats(obey=self._obey, ended=self._posting_ended)
+            reporting.post_heartbeats(obedience, ended=self._posting_ended)
 
     async def _take_down(self, shell: Shell, server: Server, plane: Plane) -> None:
         """Stop admitting, finish or abandon I/O within the deadline, seal the page table."""
@@ -225,12 +230,15 @@ class Agent:
 
         self._ask_plane(plane, stop_admitting)
         if self._disk is not None:
-            await end_disk(self._disk, lambda: self._writes_left(plane), deadline_s)
+            # each write's end may start another
+            await end_disk(self._disk, lambda: self._left(plane, "writes_in_flight"), deadline_s)
+            left = self._left(plane, "pending_blocks")
+            event("blocks_left", f"{left} blocks did not reach the disk", left_blocks=left)
         self._ask_plane(plane, server.close_clients)
         if not plane.stop():
             warn("plane_hangs", "the data plane did not end in time and is left behind")
 
-    def _ask_plane(self, plane: Plane, work: Callable[[], object]) -> object:
+    def _ask_plane(self, plane: Plane, work: Callable[[], T]) -> T | None:
         """On the way down: what fails is told, and the rest of the end still happens."""
         try:
             return plane.call(work)
@@ -257,20 +265,10 @@ class Agent:
                 raise
         return self._last_figures
 
-    def _writes_left(self, plane: Plane) -> bool:
-        """Whether blocks are still on their way to disk: each write's end may start another."""
+    def _left(self, plane: Plane, figure: str) -> int:
         engine = self._engine
         assert engine is not None
-        return bool(self._ask_plane(plane, lambda: engine.stats()["writes_in_flight"]))
-
-    def _obey(self, directive: Directive) -> None:
-        assert self._plane is not None
-        mode = replies.Mode[directive.mode.name]
-        if self._figures()["mode"] != directive.mode.value:
-            event("mode_set", f"the operator set mode {directive.mode.value}", mode=mode.name)
-            self._plane.post(ModeSet(mode))
-        assert self._budgets is not None
-        self._budgets.set(directive.host_bytes, directive.disk_bytes, who="the operator")
+        return self._ask_plane(plane, lambda: int(engine.stats()[figure])) or 0
 
     def _read_again(self) -> None:
         if self._budgets is not None:  # else the start reads it soon enough

@@ -212,7 +212,7 @@ def make_engine(config: AgentConfig, arena: ArenaFile, opened: OpenedDisk | None
     return Engine(facts, replies.Mode[config.mode.name])
 
 
-async def end_disk(disk: DiskTier, writes_left: Callable[[], bool], deadline_s: float) -> None:
+async def end_disk(disk: DiskTier, writes_left: Callable[[], int], deadline_s: float) -> None:
     """Write what waits for the disk, abandon what the time does not reach, seal the page table.
     writes_left: whether blocks are still on their way; each write's end may start another."""
     write_until_s = deadline_s - SEAL_RESERVE_S

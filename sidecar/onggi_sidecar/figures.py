@@ -6,6 +6,7 @@ from typing import Any
 from onggi_core.engine.engine import Engine
 from onggi_core.heartbeat import (
     FINGERPRINTS_MAX,
+    Demand,
     Heartbeat,
     Lookups,
     Mode,
@@ -47,7 +48,14 @@ def gather_figures(
     return figures
 
 
-def make_heartbeat(figures: Mapping[str, Any], config: AgentConfig) -> Heartbeat:
+def make_heartbeat(
+    figures: Mapping[str, Any],
+    config: AgentConfig,
+    *,
+    sequence: int,
+    draining: bool,
+) -> Heartbeat:
+    demand = figures["demand"]
     return Heartbeat(
         pool=config.pool,
         namespace=config.namespace,
@@ -68,4 +76,23 @@ def make_heartbeat(figures: Mapping[str, Any], config: AgentConfig) -> Heartbeat
         errors=figures["errors"],
         fingerprints=tuple(figures["fingerprints"][:FINGERPRINTS_MAX]),
         clients=figures["sessions"],
+        sequence=sequence,
+        held=_held(figures),
+        demand=Demand(
+            asked_tokens=demand["asked_tokens"],
+            curve=tuple((size_bytes, share) for size_bytes, share in demand["curve"]),
+            curve_tokens=demand["curve_tokens"],
+        ),
+        pending_blocks=figures["pending_blocks"],
+        draining=draining,
+    )
+
+
+def _held(figures: Mapping[str, Any]) -> TierBytes:
+    """What is taken of the node. Memory that leaves is the node's again once it has left; what is
+    budgeted and not there yet may come at any moment."""
+    arriving = figures["arena_ready_bytes"] + figures["arena_coming_bytes"]
+    return TierBytes(
+        max(figures["arena_budget_bytes"], arriving) + figures["arena_leaving_bytes"],
+        figures["disk_budget_bytes"] + figures["disk_leaving_bytes"],
     )

@@ -4,17 +4,19 @@ Loaded after the socket listens: aiohttp and OpenTelemetry take most of the time
 """
 
 import asyncio
+import itertools
 import random
 from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from onggi_core.heartbeat import Directive
+from onggi_core.heartbeat import Heartbeat
 from onggi_sidecar.config import AgentConfig
 from onggi_sidecar.figures import make_heartbeat
 from onggi_sidecar.heartbeat import HeartbeatPoster
 from onggi_sidecar.http import HttpServer
 from onggi_sidecar.metrics import Metrics
+from onggi_sidecar.obedience import Obedience
 from onggi_sidecar.tally import Tally
 
 
@@ -41,15 +43,25 @@ class Reporting:
 
     def post_heartbeats(
         self,
+        obedience: Obedience,
         *,
-        obey: Callable[[Directive], None],
         ended: Callable[[asyncio.Task[None]], None],
     ) -> None:
         """Until close(). `ended` hears of the task's end, whatever its cause."""
+        sequence = itertools.count(1)
+
+        def report() -> Heartbeat:
+            return make_heartbeat(
+                self._figures(),
+                self._config,
+                sequence=next(sequence),
+                draining=obedience.draining,
+            )
+
         poster = HeartbeatPoster(
             self._config,
-            report=lambda: make_heartbeat(self._figures(), self._config),
-            obey=obey,
+            report=report,
+            obey=obedience.obey,
             dice=random.Random(),  # noqa: S311  spreads agents out, hides nothing
         )
         self._posting = asyncio.create_task(poster.run())

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agent_process import AgentProcess, BareClient, chain
+from agent_process import AgentProcess, BareClient, chain, until
 from aiohttp import web
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -62,6 +62,7 @@ class Operator:
     tokens: list[str] = field(default_factory=list)
     answers: list[web.Response] = field(default_factory=list)
     mode: Mode = Mode.ACTIVE
+    drain: bool = False
     heard: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def handle(self, request: web.Request) -> web.Response:
@@ -70,7 +71,7 @@ class Operator:
         self.heard.set()
         if self.answers:
             return self.answers.pop(0)
-        return web.Response(body=dump_directive(Directive(self.mode, 1.0)))
+        return web.Response(body=dump_directive(Directive(self.mode, 1.0, drain=self.drain)))
 
 
 @asynccontextmanager
@@ -284,4 +285,38 @@ def paused_agent_stores_nothing(folder: Path, operator: Operator) -> None:
     assert (beat.pool, beat.namespace, beat.pod, beat.node) == ("chat", "team-a", "chat-0", "n1")
     assert beat.capacity == TierBytes(16 * 2**20, 0)
     assert agent.end() == 0
+    agent.clean_up()
+
+
+def test_an_agent_that_is_to_drain_says_so_and_what_is_left(memory_folder: Path) -> None:
+    async def scene() -> None:
+        async with serving() as operator:
+            await asyncio.to_thread(agent_drains, memory_folder, operator)
+
+    run(scene())
+
+
+def agent_drains(folder: Path, operator: Operator) -> None:
+    agent = AgentProcess(
+        folder,
+        *("--memory", "16MiB", "--extent", "4MiB"),
+        *("--disk", "64MiB", "--disk-path", str(folder / "disk")),
+        ONGGI_AGENT_OPERATOR_URL=f"http://127.0.0.1:{operator.port}",
+        ONGGI_AGENT_POOL="chat",
+        ONGGI_AGENT_NAMESPACE="team-a",
+        ONGGI_AGENT_POD_NAME="chat-0",
+    )
+    agent.wait_for("listening")
+    client = BareClient(agent)
+    assert client.store(chain(3)) == 3
+    operator.drain = True
+    agent.wait_for("drain_begun")
+    assert client.store(chain(5, seed=1)) == 5, "until it goes, it serves"
+    until("all blocks to be written", lambda: client.stats()["pending_blocks"] == 0)
+    until("a report of it", lambda: operator.beats[-1].draining)
+    assert [beat.sequence for beat in operator.beats] == [*range(1, len(operator.beats) + 1)]
+    assert operator.beats[-1].held == TierBytes(16 * 2**20, operator.beats[-1].capacity.disk_bytes)
+    client.close()
+    assert agent.end() == 0
+    assert agent.wait_for("blocks_left")["left_blocks"] == 0
     agent.clean_up()

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from onggi_core.heartbeat import (
     BODY_BYTES_MAX,
     COUNT_MAX,
+    Demand,
     Directive,
     Heartbeat,
     HeartbeatError,
@@ -42,6 +43,11 @@ BEAT = Heartbeat(
     errors={"disk_io": 2},
     fingerprints=("ab" * 16,),
     clients=1,
+    sequence=7,
+    held=TierBytes(2 << 30, 4 << 30),
+    demand=Demand(4096, ((1 << 28, 0.1), (1 << 30, 0.25)), 2048),
+    pending_blocks=3,
+    draining=True,
 )
 
 
@@ -69,9 +75,30 @@ def test_a_field_of_a_later_minor_version_is_ignored() -> None:
     assert parse_heartbeat(body_with("ghost_curve", [1, 2])) == BEAT
 
 
+def test_an_agent_of_before_says_less() -> None:
+    fields = json.loads(dump_heartbeat(BEAT))
+    for name in ("sequence", "held", "demand", "pending_blocks", "draining"):
+        del fields[name]
+    beat = parse_heartbeat(json.dumps(fields).encode())
+    assert (beat.sequence, beat.held, beat.demand) == (0, None, Demand())
+    assert (beat.pending_blocks, beat.draining) == (0, False)
+
+
 @pytest.mark.parametrize(
     ("path", "value", "says"),
     [
+        ("sequence", -1, "sequence: is -1"),
+        ("held", [1], "held: is [1], expected an object"),
+        ("held.host_bytes", None, "held.host_bytes: is None"),
+        ("demand.asked_tokens", "7", "demand.asked_tokens: is '7'"),
+        ("demand.curve", {}, "demand.curve: is {}, expected at most 16 pairs"),
+        ("demand.curve", [[1, 0.5]] * 17, "demand.curve: is [[1, 0.5]"),
+        ("demand.curve", [[2, 0.5], [1, 0.6]], "demand.curve: holds [1, 0.6]"),
+        ("demand.curve", [[1, 1.5]], "demand.curve: holds [1, 1.5]"),
+        ("demand.curve", [[1, float("nan")]], "demand.curve: holds [1, nan]"),
+        ("demand.curve", [[True, 0.5]], "demand.curve: holds [True, 0.5]"),
+        ("demand.curve", [7], "demand.curve: holds 7"),
+        ("draining", 1, "draining: is 1, expected true or false"),
         ("version", 2, "version: is 2, this side speaks 1"),
         ("version", True, "version: is True"),
         ("pool", "", "pool: is ''"),
@@ -121,7 +148,11 @@ def test_no_body_breaks_the_parser(body: bytes) -> None:
 
 
 def test_a_directive_survives_the_wire() -> None:
-    for directive in (Directive(Mode.PAUSED, 5.0), Directive(Mode.ACTIVE, 1.0, 2**30, 0)):
+    for directive in (
+        Directive(Mode.PAUSED, 5.0),
+        Directive(Mode.ACTIVE, 1.0, 2**30, 0),
+        Directive(Mode.ACTIVE, 1.0, drain=True),
+    ):
         assert parse_directive(dump_directive(directive)) == directive
 
 

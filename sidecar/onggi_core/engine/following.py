@@ -36,11 +36,13 @@ class Following:
     take longer than all else there is to a lookup, and whoever asks next would wait for them."""
 
     __slots__ = (
+        "_block_bytes",
         "_budget_bytes",
         "_waiting",
         "_waiting_blocks",
         "asked_blocks",
         "asked_tokens",
+        "block_tokens",
         "ghosts",
     )
 
@@ -49,7 +51,10 @@ class Following:
         """None until the first prompt says how large a block is."""
         self.asked_blocks = 0
         self.asked_tokens = 0
+        self.block_tokens = 0
+        """Of the last prompt."""
         self._budget_bytes = 0
+        self._block_bytes = 0
         self._waiting: deque[tuple[Sequence[bytes], int]] = deque()
         """Keys of a prompt, and the bytes that one of its blocks takes over all ranks."""
         self._waiting_blocks = 0
@@ -58,9 +63,9 @@ class Following:
         """A prompt was asked about, for the one time that it counts."""
         if state.mode is Mode.PAUSED or not keys:
             return
-        block_tokens = session.spaces[0].spec.block_tokens
+        self.block_tokens = session.spaces[0].spec.block_tokens
         self.asked_blocks += len(keys)
-        self.asked_tokens += len(keys) * block_tokens
+        self.asked_tokens += len(keys) * self.block_tokens
         seen = keys[:ASKED_MAX]
         self._waiting.append((seen, sum(space.stride_bytes for space in session.spaces)))
         self._waiting_blocks += len(seen)
@@ -81,12 +86,27 @@ class Following:
     def figures(self) -> dict[str, Any]:
         """For STATS: the policy in force, hits by size, and what this budget would save."""
         if self.ghosts is None:
-            return {"policy": "", "curve": [], "observe": self._observed(0.0)}
+            return {
+                "policy": "",
+                "curve": [],
+                "demand": self._demand([], 0),
+                "observe": self._observed(0.0),
+            }
         best = self.ghosts.best()
+        curve = [[blocks, round(share, 4)] for blocks, share in self.ghosts.curve()]
         return {
             "policy": best.value,
-            "curve": [[blocks, round(share, 4)] for blocks, share in self.ghosts.curve()],
+            "curve": curve,
+            "demand": self._demand(curve, self.ghosts.asked_blocks),
             "observe": self._observed(self.ghosts.shares()[best]),
+        }
+
+    def _demand(self, curve: Sequence[Sequence[Any]], drawn_blocks: int) -> dict[str, Any]:
+        """For the operator: the curve in bytes, and how much it was drawn from."""
+        return {
+            "asked_tokens": self.asked_tokens,
+            "curve": sorted({blocks * self._block_bytes: share for blocks, share in curve}.items()),
+            "curve_tokens": drawn_blocks * self.block_tokens,
         }
 
     def _observed(self, share: float) -> dict[str, Any]:
@@ -106,4 +126,5 @@ class Following:
         if self.ghosts is None or budget_bytes != self._budget_bytes:
             self.ghosts = Ghosts(max(1, budget_bytes // block_bytes), FOLLOWED)
             self._budget_bytes = budget_bytes
+            self._block_bytes = block_bytes
         return self.ghosts

@@ -38,5 +38,7 @@ def snapshot(state: State) -> dict[str, Any]:
         "disk_breaker": state.breaker.state.name.lower(),
         "disk_breaker_opened": state.breaker.opened,
         "dirty_blocks": len(state.dirty),
+        "pending_blocks": len(state.dirty)
+        + sum(len(write.blocks) for write in state.writes.values()),
         **dataclasses.asdict(state.counters),
     }

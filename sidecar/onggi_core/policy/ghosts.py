@@ -113,6 +113,11 @@ class Ghosts:
         """The best policy's own chooser, with all that it has learned."""
         return self._choosers[self._at]
 
+    @property
+    def asked_blocks(self) -> int:
+        """Of how many blocks asked for the curve is drawn; what is long past counts less."""
+        return round(self._asked) << self.shift
+
     def curve(self) -> tuple[tuple[int, float], ...]:
         """(blocks, share of the blocks asked for that would be hits) for a few sizes of the tier,
         under the best policy; empty before anything was asked for."""
