@@ -14,7 +14,7 @@ import yaml
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 PAGE: Final = ROOT / "docs/api.md"
-SCHEMA: Final = ROOT / "crds/v1alpha1/kvcachepools.yaml"
+SCHEMAS: Final = ROOT / "crds/v1alpha1"
 OPERATOR: Final = ROOT / "operator/onggi_operator"
 
 
@@ -31,19 +31,34 @@ def page() -> str:
 
 
 def _tables() -> dict[str, list[str]]:
-    schema = yaml.safe_load(SCHEMA.read_text())["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
-    properties = schema["properties"]
     return {
-        "fields": _table(("field", "type", "default", "what it does"), _fields(properties["spec"])),
-        "status": _table(
-            ("field", "type", "what it says"),
-            ((path, kind, text) for path, kind, _, text in _fields(properties["status"], "status")),
-        ),
+        **_kind("kvcachepools", ""),
+        **_kind("kvcachenodes", "node-"),
         "annotations": _table(("key", "what it does"), _annotations()),
         "skips": _table(("reason", "means"), _members("inject/outcome.py", "SkipReason")),
         "conditions": _table(("type", "means"), _members("plan/conditions.py", "Type")),
         "reasons": _table(
             ("reason", "(type, status) meaning"), _members("plan/conditions.py", "Reason")
+        ),
+    }
+
+
+def _kind(plural: str, prefix: str) -> dict[str, list[str]]:
+    """What of a kind a user sets, and what the operator answers."""
+    crd = yaml.safe_load((SCHEMAS / f"{plural}.yaml").read_text())
+    properties = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
+    columns = crd["spec"]["versions"][0]["additionalPrinterColumns"]
+    return {
+        f"{prefix}columns": _table(
+            ("column", "what it shows"),
+            ((column["name"].upper(), column.get("description", "")) for column in columns),
+        ),
+        f"{prefix}fields": _table(
+            ("field", "type", "default", "what it does"), _fields(properties["spec"])
+        ),
+        f"{prefix}status": _table(
+            ("field", "type", "what it says"),
+            ((path, kind, text) for path, kind, _, text in _fields(properties["status"], "status")),
         ),
     }
 

@@ -254,6 +254,7 @@ _PLURALS: Final = {
     "ClusterRole": "clusterroles",
     "ClusterRoleBinding": "clusterrolebindings",
     "CustomResourceDefinition": "customresourcedefinitions",
+    "KVCacheNode": "kvcachenodes",
     "KVCachePool": "kvcachepools",
     "LimitRange": "limitranges",
     "MutatingWebhookConfiguration": "mutatingwebhookconfigurations",
@@ -264,7 +265,12 @@ _PLURALS: Final = {
     "Service": "services",
     "ServiceAccount": "serviceaccounts",
 }
-_CLUSTERED: Final = ("ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition")
+_CLUSTERED: Final = (
+    "ClusterRole",
+    "ClusterRoleBinding",
+    "CustomResourceDefinition",
+    "KVCacheNode",
+)
 
 
 def collection(version: str, kind: str, namespace: str) -> str:

@@ -27,20 +27,31 @@ def _load(name: str) -> Any:
 apiserver_module = _load("apiserver")
 
 
-@pytest.fixture(scope="session")
-def crd() -> dict[str, Any]:
-    text = (ROOT / "crds/v1alpha1/kvcachepools.yaml").read_text()
-    loaded: dict[str, Any] = yaml.safe_load(text)
+def _schema(plural: str) -> dict[str, Any]:
+    loaded: dict[str, Any] = yaml.safe_load((ROOT / f"crds/v1alpha1/{plural}.yaml").read_text())
     return loaded
 
 
 @pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory, crd: dict[str, Any]) -> Iterator[Any]:
+def crd() -> dict[str, Any]:
+    return _schema("kvcachepools")
+
+
+@pytest.fixture(scope="session")
+def node_crd() -> dict[str, Any]:
+    return _schema("kvcachenodes")
+
+
+@pytest.fixture(scope="session")
+def server(
+    tmp_path_factory: pytest.TempPathFactory, crd: dict[str, Any], node_crd: dict[str, Any]
+) -> Iterator[Any]:
     if reason := apiserver_module.missing():
         pytest.skip(reason)
     with apiserver_module.run(tmp_path_factory.mktemp("apiserver")) as running:
-        running.apply("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd)
-        apiserver_module.wait_established(running, crd["metadata"]["name"])
+        for kind in (crd, node_crd):
+            running.apply("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", kind)
+            apiserver_module.wait_established(running, kind["metadata"]["name"])
         running.apply(
             "/api/v1/namespaces",
             {
