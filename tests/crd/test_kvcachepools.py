@@ -110,29 +110,29 @@ def on_host(path: str) -> list[dict[str, Any]]:
         ({"engine": {"kind": "tgi"}}, "spec.engine.kind", 'supported values: "vLLM", "SGLang", "vllm"'),
         ({"engine": {"container": "A_b"}}, "spec.engine.container", "should match"),
         ({"tiers": []}, "spec.tiers", "at least 1 items"),
-        ({"tiers": [disk(max="1Gi")]}, "spec.tiers", "the first tier must be of type Memory: blocks of every other tier are read back through it"),
+        ({"tiers": [disk(max="1Gi")]}, "spec.tiers", "the first tier must be of type Memory: blocks of every other tier are read back through it; is LocalDisk"),
         ({"tiers": [memory(), memory()]}, SECOND, "Duplicate value"),
         ({"tiers": [{"type": "Memory"}]}, TIER, "a tier of type Memory has its settings in memory, and no other tier has that field"),
         ({"tiers": [memory(), {"type": "LocalDisk", "memory": {}, "localDisk": {"max": "1Gi"}}]}, SECOND, "a tier of type Memory has its settings in memory"),
         ({"tiers": [memory(), {"type": "LocalDisk"}]}, SECOND, "a tier of type LocalDisk has its settings in localDisk, and no other tier has that field"),
-        *(({"tiers": [memory(max=size)]}, MEMORY_MAX, QUANTITY) for size in ("16GB", "16gb", "lots", "", "1 Gi")),
-        *(({"tiers": [memory(max=size)]}, MEMORY_MAX, "must be at least 64Mi, the unit in which the arena is given out") for size in (-1, "-1", 0, "0", "63Mi")),
+        *(({"tiers": [memory(max=size)]}, MEMORY_MAX, f'{QUANTITY}; is "{size}"') for size in ("16GB", "16gb", "lots", "", "1 Gi")),
+        *(({"tiers": [memory(max=size)]}, MEMORY_MAX, f'must be at least 64Mi, the unit in which the arena is given out; is "{size}"') for size in (-1, "-1", 0, "0", "63Mi")),
         ({"tiers": [memory(max=1.5)]}, MEMORY_MAX, "must be of type integer"),
-        ({"tiers": [memory(min="2Gi", max="1Gi")]}, "spec.tiers[0].memory", "min must not be more than max"),
-        ({"tiers": [memory(min="2Gi")]}, "spec.tiers[0].memory", "min must not be more than max"),
+        ({"tiers": [memory(min="2Gi", max="1Gi")]}, "spec.tiers[0].memory", "min must not be more than max; min is 2Gi, max is 1Gi"),
+        ({"tiers": [memory(min="2Gi")]}, "spec.tiers[0].memory", "min must not be more than max; min is 2Gi, max is 1Gi"),
         ({"tiers": [memory(min="1GB")]}, "spec.tiers[0].memory.min", QUANTITY),
         ({"tiers": [memory(min="1Mi")]}, "spec.tiers[0].memory.min", "must be at least 64Mi"),
         ({"tiers": [memory(), disk()]}, f"{DISK}.max", "Required value"),
-        ({"tiers": [memory(), disk(max="20GB")]}, f"{DISK}.max", "must be a Kubernetes quantity such as 20Gi or 20G (not 20GB)"),
-        ({"tiers": [memory(), disk(max=0)]}, f"{DISK}.max", "must be at least 64Mi; for no disk leave the tier out"),
+        ({"tiers": [memory(), disk(max="20GB")]}, f"{DISK}.max", 'must be a Kubernetes quantity such as 20Gi or 20G (not 20GB); is "20GB"'),
+        ({"tiers": [memory(), disk(max=0)]}, f"{DISK}.max", 'must be at least 64Mi; for no disk leave the tier out; is "0"'),
         ({"tiers": [memory(), disk(max="1Gi", medium="hostPath")]}, f"{DISK}.medium", 'supported values: "EmptyDir", "HostPath", "ClaimTemplate"'),
         ({"tiers": [memory(), disk(max="1Gi", medium="HostPath")]}, DISK, "medium HostPath needs path, the folder on the node, such as /var/lib/onggi"),
-        ({"tiers": [memory(), disk(max="1Gi", path="/var/lib/onggi")]}, DISK, "path is only used with medium HostPath; leave it out or set medium to HostPath"),
+        ({"tiers": [memory(), disk(max="1Gi", path="/var/lib/onggi")]}, DISK, "path is only used with medium HostPath; leave it out or set medium to HostPath; path is /var/lib/onggi, medium is EmptyDir"),
         *(({"tiers": on_host(path)}, f"{DISK}.path", ABSOLUTE) for path in ("var/lib", "/var/lib/", "/var//lib")),
         *(({"tiers": on_host(path)}, f"{DISK}.path", "must not contain . or .. parts") for path in ("/var/../etc", "/var/./x")),
         *(({"tiers": on_host(path)}, f"{DISK}.path", "must not be in a folder of the node's system; use one of its own, such as /var/lib/onggi") for path in ("/etc", "/var/lib/kubelet/pods")),
-        ({"tiers": [memory(), disk(max="1Gi", medium="ClaimTemplate")]}, DISK, CLAIM),
-        ({"tiers": [memory(), disk(max="1Gi", claimTemplate={})]}, DISK, CLAIM),
+        ({"tiers": [memory(), disk(max="1Gi", medium="ClaimTemplate")]}, DISK, f"{CLAIM}; medium is ClaimTemplate"),
+        ({"tiers": [memory(), disk(max="1Gi", claimTemplate={})]}, DISK, f"{CLAIM}; medium is EmptyDir"),
         ({"engine": {"configure": "Off"}}, "spec.engine.configure", 'supported values: "Auto", "Manual"'),
         *(({"placement": {"interval": text}}, "spec.placement.interval", TIME) for text in ("", "5", "5 m", "1d", "1.5h", "-5s")),
         *(({"placement": {"interval": text}}, "spec.placement.interval", "must be from 10s to 1h") for text in ("9s", "61m")),
@@ -146,12 +146,12 @@ def on_host(path: str) -> list[dict[str, Any]]:
         ({"security": {"runAsUser": 0}}, "spec.security.runAsUser", "should be greater than or equal to 1"),
         ({"security": {"group": 2**31}}, "spec.security.group", "should be less than or equal to 2147483647"),
         ({"injection": {"updatePolicy": "Pinned"}}, "spec.injection", "updatePolicy Pinned needs revision, the one that the onggi.dev/status of a running pod names"),
-        ({"injection": {"revision": "abc"}}, "spec.injection", "revision is only used with updatePolicy Pinned; leave it out or set updatePolicy to Pinned"),
+        ({"injection": {"revision": "abc"}}, "spec.injection", "revision is only used with updatePolicy Pinned; leave it out or set updatePolicy to Pinned; revision is abc"),
         ({"injection": {"enabled": "yes"}}, "spec.injection.enabled", "must be of type boolean"),
-        ({"injection": {"resources": {"cpuRequest": "0"}}}, "spec.injection.resources.cpuRequest", "must be a number of cores above 0, such as 100m or 1"),
-        ({"injection": {"resources": {"cpuLimit": "two"}}}, "spec.injection.resources.cpuLimit", "must be a number of cores above 0, such as 500m or 2"),
-        ({"injection": {"resources": {"cpuRequest": 2}}}, "spec.injection.resources", "cpuRequest must not be more than cpuLimit"),
-        ({"injection": {"resources": {"memoryOverhead": "64Mi"}}}, "spec.injection.resources.memoryOverhead", "must be a Kubernetes quantity of at least 128Mi, what an agent needs beside its arena"),
+        ({"injection": {"resources": {"cpuRequest": "0"}}}, "spec.injection.resources.cpuRequest", 'must be a number of cores above 0, such as 100m or 1; is "0"'),
+        ({"injection": {"resources": {"cpuLimit": "two"}}}, "spec.injection.resources.cpuLimit", 'must be a number of cores above 0, such as 500m or 2; is "two"'),
+        ({"injection": {"resources": {"cpuRequest": 2}}}, "spec.injection.resources", "cpuRequest must not be more than cpuLimit; cpuRequest is 2, cpuLimit is 1"),
+        ({"injection": {"resources": {"memoryOverhead": "64Mi"}}}, "spec.injection.resources.memoryOverhead", 'must be a Kubernetes quantity of at least 128Mi, what an agent needs beside its arena; is "64Mi"'),
     ],
 )  # fmt: skip
 def test_a_mistake_is_told_by_its_path_and_in_words(
@@ -165,22 +165,29 @@ def test_a_mistake_is_told_by_its_path_and_in_words(
 
 
 def test_every_rule_of_the_schema_has_a_case_here(crd: dict[str, Any]) -> None:
-    messages = set(_messages(crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]))
+    schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    messages = {rule["message"] for rule in _rules(schema)}
     text = Path(__file__).read_text()
     assert messages
     assert [message for message in sorted(messages) if message not in text] == []
 
 
-def _messages(schema: Any) -> Any:
+def test_a_message_that_repeats_values_begins_with_what_docs_tell(crd: dict[str, Any]) -> None:
+    schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    rules = [rule for rule in _rules(schema) if "messageExpression" in rule]
+    assert rules
+    for rule in rules:
+        assert rule["messageExpression"].startswith(f"'{rule['message']}; ")
+
+
+def _rules(schema: Any) -> Any:
     if isinstance(schema, dict):
-        for rule in schema.get("x-kubernetes-validations", []):
-            if isinstance(rule, dict):
-                yield rule["message"]
+        yield from (r for r in schema.get("x-kubernetes-validations", []) if isinstance(r, dict))
         for value in schema.values():
-            yield from _messages(value)
+            yield from _rules(value)
     elif isinstance(schema, list):
         for value in schema:
-            yield from _messages(value)
+            yield from _rules(value)
 
 
 def test_every_field_is_described(crd: dict[str, Any]) -> None:
