@@ -9,6 +9,7 @@ from typing import Any
 from onggi_core.heartbeat import Mode
 from onggi_operator.inject.containers import Installation
 from onggi_operator.inject.limits import Limits, Scope
+from onggi_operator.inject.namespace import Namespace
 from onggi_operator.inject.outcome import (
     Injected,
     Outcome,
@@ -18,6 +19,7 @@ from onggi_operator.inject.outcome import (
     skipped_status,
 )
 from onggi_operator.inject.plan import plan_injection
+from onggi_operator.inject.quota import Quota, read_quota
 from onggi_operator.inject.request import read_request
 from onggi_operator.pool import (
     Configure,
@@ -40,17 +42,12 @@ from onggi_operator.pool import (
 from onggi_operator.webhook.review import Review, answer
 
 __all__ = [
-    "Identity",
-    "Limits",
-    "MemoryTier",
-    "Review",
-    "Scope",
-    "answer",
-    "read_status",
-    "skipped_status",
-]
+    "Identity", "Injected", "Limits", "MemoryTier", "Review", "Scope", "Untouched", "answer",
+    "read_quota", "read_status", "skipped_status",
+]  # fmt: skip
 
 Several = tuple[Limits, ...]
+Quotas = tuple[Quota, ...]
 GI = 1024**3
 
 INSTALL = Installation(
@@ -119,22 +116,26 @@ def plan(
     body: dict[str, Any],
     pool: Pool = POOL,
     limits: Several = (),
+    quotas: Quotas = (),
+    pod_security: str | None = None,
     **changes: Any,
 ) -> Outcome:
     asked = read_request(body)
     if isinstance(asked, (Skipped, Untouched)):
         return asked
-    return plan_injection(body, "team-a", asked, replace(pool, **changes), INSTALL, limits)
+    where = Namespace("team-a", limits, quotas, pod_security)
+    return plan_injection(body, where, asked, replace(pool, **changes), INSTALL)
 
 
 def inject(
     body: dict[str, Any],
     pool: Pool = POOL,
     limits: Several = (),
+    quotas: Quotas = (),
     **changes: Any,
 ) -> dict[str, Any]:
     """The pod after its patch; an assertion when it was not injected."""
-    outcome = plan(body, pool, limits, **changes)
+    outcome = plan(body, pool, limits, quotas, **changes)
     assert isinstance(outcome, Injected), outcome
     return patched(body, outcome)
 
@@ -163,8 +164,7 @@ def _apply(document: Any, verb: str, path: str, value: Any) -> None:
 
 def skipped(body: dict[str, Any], pool: Pool = POOL, **changes: Any) -> tuple[str, str]:
     """Reason and message; an assertion when the pod was not skipped."""
-    limits = changes.pop("limits", ())
-    outcome = plan(body, pool, limits, **changes)
+    outcome = plan(body, pool, **changes)
     assert isinstance(outcome, Skipped), outcome
     return outcome.reason.value, outcome.message
 

@@ -74,48 +74,41 @@ def test_a_python_path_by_reference_is_left_alone(kit: Any) -> None:
     assert "give it as a value" in message
 
 
-def test_variables_from_elsewhere_are_warned_about(kit: Any) -> None:
+def test_a_python_path_that_comes_from_elsewhere_as_a_whole_stays_behind_ours(kit: Any) -> None:
+    """The kubelet puts it in where the reference is; without one the text names no folder."""
     body = kit.pod(kit.engine(envFrom=[{"configMapRef": {"name": "settings"}}]))
-    assert kit.plan(body).warnings == (
-        "container engine takes variables from configMap settings; a PYTHONPATH in there is hidden"
-        " by Onggi's: give it under env instead",
+    env = kit.env_of(kit.inject(body)["spec"]["containers"][0])
+    assert env["PYTHONPATH"] == "/opt/onggi:$(PYTHONPATH)"
+    assert kit.plan(body).warnings == ()
+
+
+@pytest.mark.parametrize(
+    "container",
+    [
+        {"name": "cache", "image": "x", "command": ["onggi", "agent", "--memory", "1Gi"]},
+        {"name": "cache", "image": "x", "args": ["/venv/bin/onggi", "agent"]},
+        {"name": "cache", "image": "registry.local/onggi/agent:1"},
+        {"name": "onggi-agent", "image": "onggi-agent@sha256:01"},
+    ],
+)
+@pytest.mark.parametrize("key", ["initContainers", "containers"])
+def test_a_pod_that_brings_its_own_agent_is_left_alone(
+    kit: Any, container: dict[str, Any], key: str
+) -> None:
+    body = kit.pod(kit.engine())
+    body["spec"][key] = [*body["spec"].get(key, ()), container]
+    assert kit.skipped(body) == (
+        "OwnAgent",
+        f"container {container['name']} is an Onggi agent that the pod brings itself; take it out,"
+        " or the annotation onggi.dev/pool",
     )
 
 
-@pytest.mark.parametrize(
-    ("command", "word"),
-    [
-        (["sh", "-c", "PYTHONPATH=/app exec vllm serve m"], "$PYTHONPATH"),
-        (["sh", "-c", "cd /app; export PYTHONPATH='/app'; vllm serve m"], "$PYTHONPATH"),
-        (["env", "PYTHONPATH=/app", "vllm", "serve", "m"], "$PYTHONPATH"),
-        (["env", "-i", "vllm", "serve", "m"], "env -i"),
-        (["sh", "-c", "exec env - PATH=/bin vllm serve m"], "env -i"),
-        (["/usr/bin/env", "--ignore-environment", "vllm"], "env -i"),
-        (["python3", "-I", "-m", "vllm.entrypoints.openai.api_server"], "-I"),
-        (["python", "-u", "-E", "-m", "vllm.entrypoints.openai.api_server"], "-E"),
-        (["/opt/venv/bin/python3.12", "-uE", "-m", "vllm.entrypoints.cli.main"], "-uE"),
-    ],
-)
-def test_a_command_that_hides_the_client_is_warned_about(
-    kit: Any, command: list[str], word: str
-) -> None:
-    (warning,) = kit.plan(kit.pod(kit.engine(command=command))).warnings
-    assert "container engine" in warning
-    assert word in warning
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        ["sh", "-c", "PYTHONPATH=/app:$PYTHONPATH vllm serve m"],
-        ["sh", "-c", "export PYTHONPATH=${PYTHONPATH}:/app && vllm serve m"],
-        ["env", "MODEL=m", "vllm", "serve", "m"],
-        ["python3", "-u", "-m", "vllm.entrypoints.openai.api_server", "--model", "m"],
-        ["python3", "-m", "vllm.entrypoints.cli.main", "-E"],
-    ],
-)
-def test_a_command_that_keeps_the_client_is_not(kit: Any, command: list[str]) -> None:
-    assert kit.plan(kit.pod(kit.engine(command=command))).warnings == ()
+def test_an_agent_that_was_injected_for_another_pool_is_not_taken_for_ours(kit: Any) -> None:
+    """A running pod's YAML with the annotation changed: its agent serves the pool of before."""
+    after = kit.inject(kit.pod())
+    after["metadata"]["annotations"]["onggi.dev/pool"] = "other"
+    assert kit.skipped(after, name="other")[0] == "OwnAgent"
 
 
 @pytest.mark.parametrize(

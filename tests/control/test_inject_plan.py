@@ -18,7 +18,7 @@ def test_the_agent_is_first_and_the_users_own_follow(kit: Any) -> None:
     assert [c["name"] for c in inits] == ["onggi-agent", "onggi-client", "download-model"]
     assert inits[0]["restartPolicy"] == "Always"
     assert inits[0]["command"] == ["onggi", "agent"]
-    assert inits[0]["startupProbe"]["httpGet"] == {"path": "/readyz", "port": 9464}
+    assert inits[0]["startupProbe"]["exec"] == {"command": ["test", "-S", "/run/onggi/agent.sock"]}
     assert inits[1]["command"] == ["onggi", "install-client", "/opt/onggi"]
     assert "restartPolicy" not in inits[1]
     assert inits[2] == mine
@@ -122,9 +122,33 @@ def test_a_disk_in_the_pod_is_its_ephemeral_storage(kit: Any) -> None:
     after = kit.inject(kit.pod(), disk=kit.EMPTY_DIR)
     resources = kit.agent(after)["resources"]
     assert resources["requests"]["ephemeral-storage"] == "4160Mi"
-    assert resources["limits"]["ephemeral-storage"] == "4160Mi"
+    assert "ephemeral-storage" not in resources["limits"]
     volumes = {volume["name"]: volume for volume in after["spec"]["volumes"]}
     assert volumes["onggi-disk"] == {"name": "onggi-disk", "emptyDir": {"sizeLimit": "4160Mi"}}
+
+
+def test_a_disk_in_a_pod_whose_disk_is_limited_is_in_its_limit(kit: Any) -> None:
+    """The kubelet holds a pod to the sum of its containers' limits: one of the agent's alone would
+    be the engine's as well, downloads included."""
+    limited = {"limits": {"ephemeral-storage": "20Gi"}}
+    resources = kit.agent(kit.inject(kit.pod(kit.engine(resources=limited)), disk=kit.EMPTY_DIR))
+    assert resources["resources"]["limits"]["ephemeral-storage"] == "4160Mi"
+    body = kit.pod(kit.engine(resources=limited), {"name": "logs", "image": "x"})
+    resources = kit.agent(kit.inject(body, disk=kit.EMPTY_DIR))["resources"]
+    assert "ephemeral-storage" not in resources["limits"]
+    assert resources["requests"]["ephemeral-storage"] == "4160Mi"
+
+
+@pytest.mark.parametrize("level", ["baseline", "restricted"])
+def test_a_disk_that_pod_security_refuses_does_not_cost_the_pod(kit: Any, level: str) -> None:
+    assert kit.skipped(kit.pod(), disk=kit.HOST_PATH, pod_security=level) == (
+        "PodSecurity",
+        f"namespace team-a enforces Pod Security {level}, which refuses the HostPath disk of pool"
+        ' main; use another medium, or onggi.dev/disk: "0"',
+    )
+    without = kit.pod(annotations={"onggi.dev/disk": "0"})
+    assert isinstance(kit.plan(without, disk=kit.HOST_PATH, pod_security=level), kit.Injected)
+    assert isinstance(kit.plan(kit.pod(), disk=kit.EMPTY_DIR, pod_security=level), kit.Injected)
 
 
 def test_a_disk_on_the_node_is_the_pools_own_folder(kit: Any) -> None:

@@ -19,6 +19,8 @@ _READ_ONLY_SOURCES: Final = ("configMap", "secret", "projected", "downwardAPI", 
 
 _OS_LABELS: Final = ("kubernetes.io/os", "beta.kubernetes.io/os")
 
+_AGENT_IMAGE: Final = re.compile(r"(^|/)onggi[-/]agent([:@]|$)")
+
 OUR_VOLUMES: Final = (
     names.RUN_VOLUME,
     names.CLIENT_VOLUME,
@@ -30,7 +32,7 @@ OUR_CONTAINERS: Final = (names.AGENT_CONTAINER, names.CLIENT_CONTAINER)
 
 def pod_conflict(spec: Mapping[str, Any]) -> Skipped | None:
     """What stands in the way anywhere in the pod."""
-    checks = (_foreign_os, _pod_level_resources, _taken_names, _taken_port)
+    checks = (_foreign_os, _pod_level_resources, _own_agent, _taken_names, _taken_port)
     return next((found for check in checks if (found := check(spec)) is not None), None)
 
 
@@ -101,6 +103,26 @@ def _pod_level_resources(spec: Mapping[str, Any]) -> Skipped | None:
         "the pod sets resources for itself as a whole (spec.resources), and a further container"
         " could exceed them; set them on its containers instead",
     )
+
+
+def _own_agent(spec: Mapping[str, Any]) -> Skipped | None:
+    """Two agents in one pod would be two owners of one arena's folder."""
+    for key in ("initContainers", "containers"):
+        for container in spec.get(key) or ():
+            if _is_agent(container):
+                return Skipped(
+                    SkipReason.OWN_AGENT,
+                    f"container {container.get('name')} is an Onggi agent that the pod brings"
+                    f" itself; take it out, or the annotation {names.POOL}",
+                )
+    return None
+
+
+def _is_agent(container: Mapping[str, Any]) -> bool:
+    words = command_line(container)
+    if words:
+        return [words[0].rpartition("/")[2], *words[1:2]] == ["onggi", "agent"]
+    return bool(_AGENT_IMAGE.search(str(container.get("image") or "")))
 
 
 def _taken_names(spec: Mapping[str, Any]) -> Skipped | None:

@@ -25,6 +25,9 @@ CLIENT_RESOURCES: Final = {
 }
 """For the second in which the client is copied: a Python process and some 100 files."""
 
+POOL_VARIABLE: Final = "ONGGI_AGENT_POOL"
+"""By it an agent that is there already is known to be the one that is asked for."""
+
 TOKEN_LIFE_S: Final = 3600
 """The kubelet renews it at 80 %; an hour bounds what a stolen one is good for."""
 
@@ -60,6 +63,8 @@ class PodTraits:
     namespace: str
     host_network: bool
     guaranteed: bool
+    limits_storage: bool
+    """Every other container has a limit on ephemeral storage."""
 
 
 def security_context() -> dict[str, Any]:
@@ -78,8 +83,11 @@ def agent_container(
     pool: Pool, sizes: Sizes, traits: PodTraits, install: Installation
 ) -> dict[str, Any]:
     """The native sidecar. With host networking it declares no port, since a declared one would be
-    the node's and keep a second pod away, and is probed by its socket, since another pod's agent
-    may be the one that answers on the port."""
+    the node's and keep a second pod away.
+
+    It is probed by its socket and never over the network: there another pod's agent may answer
+    (host networking), or a mesh may send the probe to a proxy that only starts after all init
+    containers, for which the agent would wait for ever."""
     container: dict[str, Any] = {
         "name": names.AGENT_CONTAINER,
         "image": pool.injection.agent_image or install.agent_image,
@@ -91,7 +99,7 @@ def agent_container(
         "securityContext": security_context(),
         "volumeMounts": _mounts(pool, sizes, traits),
         "startupProbe": {
-            **_probe(traits),
+            "exec": {"command": ["test", "-S", names.SOCKET_PATH]},
             "periodSeconds": STARTUP_PERIOD_S,
             "timeoutSeconds": 2,
             "failureThreshold": STARTUP_FAILURES_MAX,
@@ -102,12 +110,6 @@ def agent_container(
             {"name": names.HTTP_PORT_NAME, "containerPort": names.HTTP_PORT, "protocol": "TCP"}
         ]
     return container
-
-
-def _probe(traits: PodTraits) -> dict[str, Any]:
-    if traits.host_network:
-        return {"exec": {"command": ["test", "-S", names.SOCKET_PATH]}}
-    return {"httpGet": {"path": "/readyz", "port": names.HTTP_PORT}}
 
 
 def client_container(pool: Pool, traits: PodTraits, install: Installation) -> dict[str, Any]:
@@ -127,15 +129,18 @@ def client_container(pool: Pool, traits: PodTraits, install: Installation) -> di
 
 def agent_resources(pool: Pool, sizes: Sizes, traits: PodTraits) -> dict[str, dict[str, str]]:
     """Limit = arena + overhead. In a pod of the class Guaranteed requests equal limits, because a
-    single container that differs would take the class, and its pinned cores, from the engine."""
+    single container that differs would take the class, and its pinned cores, from the engine. The
+    disk is asked of the node in any case; its own bound is the volume's."""
     limit_bytes = sizes.memory_bytes + pool.injection.overhead_bytes
     request_bytes = sizes.memory_request_bytes + pool.injection.overhead_bytes
     limits = {"cpu": pool.injection.cpu_limit, "memory": format_quantity(limit_bytes)}
     requests = {"cpu": pool.injection.cpu_request, "memory": format_quantity(request_bytes)}
     if sizes.disk_bytes and pool.disk and pool.disk.medium is Medium.EMPTY_DIR:
         storage = format_quantity(sizes.disk_bytes + DISK_SLACK_BYTES)
-        limits["ephemeral-storage"] = requests["ephemeral-storage"] = storage
-    return {"requests": dict(limits) if traits.guaranteed else requests, "limits": limits}
+        requests["ephemeral-storage"] = storage
+        if traits.limits_storage:
+            limits["ephemeral-storage"] = storage
+    return {"requests": requests | (limits if traits.guaranteed else {}), "limits": limits}
 
 
 def volumes(pool: Pool, sizes: Sizes) -> list[dict[str, Any]]:

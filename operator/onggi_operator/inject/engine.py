@@ -75,7 +75,12 @@ def _image_names(container: Mapping[str, Any], kind: EngineKind) -> bool:
 
 
 def _command_runs(container: Mapping[str, Any], kind: EngineKind) -> bool:
-    return any(_COMMANDS[kind].search(word) for word in command_line(container))
+    return any(runs_engine(word, kind) for word in command_line(container))
+
+
+def runs_engine(line: str, kind: EngineKind) -> bool:
+    """Whether a command line has the engine's program in it."""
+    return _COMMANDS[kind].search(line) is not None
 
 
 def command_line(container: Mapping[str, Any]) -> list[str]:

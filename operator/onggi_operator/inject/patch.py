@@ -47,7 +47,10 @@ def _engine(path: str, engine: Mapping[str, Any], pool: Pool) -> Patch:
     # Of two entries with one name the last one counts.
     at = {entry.get("name"): i for i, entry in enumerate(env)}
     if "PYTHONPATH" not in at:
-        added.append({"name": "PYTHONPATH", "value": names.CLIENT_PATH})
+        # One from a ConfigMap or Secret as a whole would be hidden by ours. The kubelet puts it in
+        # here; where there is none the text stays, and names a folder that does not exist.
+        behind = ":$(PYTHONPATH)" if engine.get("envFrom") else ""
+        added.append({"name": "PYTHONPATH", "value": f"{names.CLIENT_PATH}{behind}"})
     else:
         i = at["PYTHONPATH"]
         old = env[i].get("value") or ""

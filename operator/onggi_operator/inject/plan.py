@@ -3,14 +3,16 @@ that one pod always gets the same reason."""
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
 from onggi_core.quantity import exact_quantity, format_size
 from onggi_operator import names
 from onggi_operator.inject import blind_spots, conflicts, patch
+from onggi_operator.inject.blind_spots import Doubt
 from onggi_operator.inject.containers import (
+    POOL_VARIABLE,
     Installation,
     PodTraits,
     Sizes,
@@ -19,7 +21,8 @@ from onggi_operator.inject.containers import (
     volumes,
 )
 from onggi_operator.inject.engine import find_engine
-from onggi_operator.inject.limits import Limits, limit_conflict
+from onggi_operator.inject.limits import limit_conflict
+from onggi_operator.inject.namespace import Namespace
 from onggi_operator.inject.outcome import (
     Injected,
     Outcome,
@@ -29,24 +32,23 @@ from onggi_operator.inject.outcome import (
     injected_status,
     read_status,
 )
+from onggi_operator.inject.quota import quota_conflict
 from onggi_operator.inject.request import Request, annotations_of
-from onggi_operator.pool import Pool
+from onggi_operator.pool import Medium, Pool
 
 REVISION_CHARS: Final = 10
 
 
 def plan_injection(
     pod: Mapping[str, Any],
-    namespace: str,
+    where: Namespace,
     request: Request,
     pool: Pool,
     install: Installation,
-    limits: Sequence[Limits] = (),
 ) -> Outcome:
-    """What this pod gets. `namespace` is the admission request's, since the pod's own may be
-    missing there; `limits` are those of that namespace."""
+    """What this pod gets."""
     spec = pod["spec"]
-    if already_injected(pod):
+    if already_injected(pod, pool.name):
         return Untouched("has its agent already")
     if not pool.injection.enabled:
         return Skipped(
@@ -56,6 +58,8 @@ def plan_injection(
     if isinstance(sizes, Skipped):
         return sizes
     if conflict := conflicts.pod_conflict(spec):
+        return conflict
+    if conflict := _refused_volume(pool, sizes, where):
         return conflict
     engine_at = find_engine(
         spec.get("containers") or (),
@@ -68,11 +72,18 @@ def plan_injection(
     engine = spec["containers"][engine_at]
     if conflict := conflicts.engine_conflict(spec, engine):
         return conflict
-    traits = PodTraits(namespace, bool(spec.get("hostNetwork")), is_guaranteed(spec))
+    seen = blind_spots.look(engine, pool.engine.kind)
+    if isinstance(seen, Skipped):
+        return seen
+    traits = PodTraits(
+        where.name, bool(spec.get("hostNetwork")), is_guaranteed(spec), limits_storage(spec)
+    )
     added = (agent_container(pool, sizes, traits, install), client_container(pool, traits, install))
-    if conflict := limit_conflict(pod, added, limits):
+    if conflict := limit_conflict(pod, added, where.limits):
         return conflict
-    status = injected_status(revision(install, pool), _told(pool, sizes, engine))
+    if conflict := quota_conflict(spec, added, where.quotas):
+        return conflict
+    status = injected_status(revision(install, pool), _told(pool, sizes, engine, seen))
     operations = patch.injection(
         pod,
         engine_at,
@@ -81,21 +92,28 @@ def plan_injection(
         init_containers=added,
         volumes=volumes(pool, sizes),
     )
-    return Injected(operations, status, tuple(blind_spots.warnings(engine)))
+    return Injected(operations, status, (seen.sentence,) if seen else ())
 
 
-def already_injected(pod: Mapping[str, Any]) -> bool:
-    """Called again after another webhook, or made from the YAML of a running pod."""
+def already_injected(pod: Mapping[str, Any], pool: str) -> bool:
+    """Called again after another webhook, or made from the YAML of a running pod. An agent for
+    another pool is not the one that is asked for."""
     stamp = read_status(annotations_of(pod).get(names.STATUS, ""))
-    inits = {container.get("name") for container in pod["spec"].get("initContainers") or ()}
-    return stamp is not None and stamp.injected and names.AGENT_CONTAINER in inits
+    variable = {"name": POOL_VARIABLE, "value": pool}
+    agents = (
+        container
+        for container in pod["spec"].get("initContainers") or ()
+        if container.get("name") == names.AGENT_CONTAINER
+    )
+    mine = any(variable in (container.get("env") or ()) for container in agents)
+    return stamp is not None and stamp.injected and mine
 
 
 def revision(install: Installation, pool: Pool) -> str:
     """Names the shape of what is injected: two pods with the same revision got the same agent but
     for sizes and names. The CA is left out, since its renewal changes no behaviour."""
     sizes = Sizes(0, 0, 0)
-    traits = PodTraits("", host_network=False, guaranteed=False)
+    traits = PodTraits("", host_network=False, guaranteed=False, limits_storage=False)
     plain = replace(install, ca_pem="")
     shape = [agent_container(pool, sizes, traits, plain), client_container(pool, traits, plain)]
     text = json.dumps(shape, sort_keys=True)
@@ -107,6 +125,20 @@ def is_guaranteed(spec: Mapping[str, Any]) -> bool:
     limits (an absent request counts as the limit)."""
     containers = [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]
     return bool(containers) and all(map(_is_fixed, containers))
+
+
+def limits_storage(spec: Mapping[str, Any]) -> bool:
+    """Whether every container that stays has a limit on ephemeral storage. The kubelet holds a pod
+    to the sum of those that there are, so a limit of the agent's alone would be one on the engine's
+    downloads as well, and cost the pod."""
+    staying = [
+        *(spec.get("containers") or ()),
+        *(c for c in spec.get("initContainers") or () if c.get("restartPolicy") == "Always"),
+    ]
+    return all(
+        "ephemeral-storage" in ((container.get("resources") or {}).get("limits") or {})
+        for container in staying
+    )
 
 
 def _is_fixed(container: Mapping[str, Any]) -> bool:
@@ -137,9 +169,22 @@ def _sizes(request: Request, pool: Pool) -> Sizes | Skipped:
     return Sizes(memory_bytes, min(pool.memory.min_bytes, memory_bytes), disk_bytes)
 
 
-def _told(pool: Pool, sizes: Sizes, engine: Mapping[str, Any]) -> str:
+def _refused_volume(pool: Pool, sizes: Sizes, where: Namespace) -> Skipped | None:
+    if not (sizes.disk_bytes and pool.disk and pool.disk.medium is Medium.HOST_PATH):
+        return None
+    if where.pod_security is None:
+        return None
+    return Skipped(
+        SkipReason.POD_SECURITY,
+        f"namespace {where.name} enforces Pod Security {where.pod_security}, which refuses the"
+        f' HostPath disk of pool {pool.name}; use another medium, or {names.DISK}: "0"',
+    )
+
+
+def _told(pool: Pool, sizes: Sizes, engine: Mapping[str, Any], doubt: Doubt | None) -> str:
     disk = ""
     if sizes.disk_bytes and pool.disk:
         disk = f", disk {format_size(sizes.disk_bytes)} ({pool.disk.medium.value})"
     memory = format_size(sizes.memory_bytes)
-    return f"pool {pool.name}, engine container {engine['name']}, memory {memory}{disk}"
+    noted = f"; note: {doubt.sentence}" if doubt else ""
+    return f"pool {pool.name}, engine container {engine['name']}, memory {memory}{disk}{noted}"

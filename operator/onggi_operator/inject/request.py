@@ -20,6 +20,11 @@ DISK_BYTES_MIN: Final = 64 * 1024**2
 _MIRROR: Final = "kubernetes.io/config.mirror"
 """On what a kubelet shows of a static pod; a token volume there makes the API server refuse it."""
 
+_POOL: Final = re.compile(
+    r"(?=.{1,253}\Z)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", re.ASCII
+)
+"""An object's name; anything else would be a path of its own in a request to the API server."""
+
 _CONTAINER: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
 
 
@@ -69,6 +74,11 @@ def _read(given: Mapping[str, str]) -> Request:
         )
     if not given.get(names.POOL):
         raise _Wrong(f"annotation {names.POOL} is missing or empty; it names the KVCachePool")
+    if not _POOL.fullmatch(given[names.POOL]):
+        raise _Wrong(
+            f'annotation {names.POOL} is "{given[names.POOL][:63]}", which is no name of a'
+            " KVCachePool (lower-case letters, digits, - and .)"
+        )
     container = given.get(names.CONTAINER)
     if container is not None and not _CONTAINER.fullmatch(container):
         raise _Wrong(f'annotation {names.CONTAINER} is "{container}", which is no container name')

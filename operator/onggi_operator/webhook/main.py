@@ -40,8 +40,7 @@ async def run_webhook(settings: WebhookSettings, access: ApiAccess, stop: asynci
             for event, name in (
                 (keeper.ready, "a certificate"),
                 (trusted, "the webhook configuration"),
-                (sources.pools.synced, "pools"),
-                (sources.limits.synced, "limit ranges"),
+                *((one.synced, name) for name, one in sources.reflectors.items()),
             ):
                 if not event.is_set():
                     return name
@@ -58,8 +57,7 @@ async def run_webhook(settings: WebhookSettings, access: ApiAccess, stop: asynci
                 stop,
                 (
                     keeper.run(),
-                    sources.pools.run(),
-                    sources.limits.run(),
+                    *(one.run() for one in sources.reflectors.values()),
                     _keep_trusted(api, settings.webhook_configuration, keeper, trusted),
                 ),
             )

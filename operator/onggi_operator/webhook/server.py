@@ -72,8 +72,8 @@ class AdmissionServer:
         pool = await self._sources.pool(review.namespace, asked.pool)
         if isinstance(pool, Skipped):
             return pool
-        limits = self._sources.limits_of(review.namespace)
-        return plan_injection(review.pod, review.namespace, asked, pool, self._install(), limits)
+        where = self._sources.namespace(review.namespace)
+        return plan_injection(review.pod, where, asked, pool, self._install())
 
     def _account(self, review: Review, outcome: Outcome) -> None:
         where = {"namespace": review.namespace, "pod": review.name}

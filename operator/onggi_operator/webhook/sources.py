@@ -2,11 +2,14 @@
 too new to be in them (`kubectl apply` of a pool and its pods in one go)."""
 
 import asyncio
+import difflib
 from collections.abc import Mapping
 from typing import Any, Final
 
 from onggi_operator.inject.limits import Limits, read_limits
+from onggi_operator.inject.namespace import Namespace
 from onggi_operator.inject.outcome import Skipped, SkipReason
+from onggi_operator.inject.quota import Quota, read_quota
 from onggi_operator.kube.client import ApiClient, ApiError, NotFound, Unreachable
 from onggi_operator.kube.reflector import Reflector
 from onggi_operator.names import GROUP, PLURAL, POOLS_PATH, VERSION
@@ -20,6 +23,17 @@ LOOKS_MAX: Final = 16
 thousand requests; those beyond are skipped."""
 
 LIMIT_RANGES_PATH: Final = "/api/v1/limitranges"
+QUOTAS_PATH: Final = "/api/v1/resourcequotas"
+
+NAMESPACES_PATH: Final = "/api/v1/namespaces"
+
+ENFORCE: Final = "pod-security.kubernetes.io/enforce"
+STRICT: Final = {"labelSelector": f"{ENFORCE} in (baseline,restricted)"}
+"""Namespaces that refuse volumes of the node's. A level that the API server enforces by default,
+for namespaces without the label, cannot be read from anywhere."""
+
+NAMED_MAX: Final = 5
+"""Pools listed in a message, where none is near what was asked for."""
 
 PoolView = Pool | PoolUnreadable
 
@@ -40,6 +54,23 @@ class Sources:
         self._looks = asyncio.Semaphore(LOOKS_MAX)
         self.pools: Reflector[PoolView] = Reflector(api, POOLS_PATH, project_pool)
         self.limits: Reflector[tuple[Limits, ...]] = Reflector(api, LIMIT_RANGES_PATH, read_limits)
+        self.strict: Reflector[str] = Reflector(
+            api,
+            NAMESPACES_PATH,
+            lambda body: body["metadata"]["labels"].get(ENFORCE),
+            params=STRICT,
+        )
+        self.quotas: Reflector[Quota] = Reflector(api, QUOTAS_PATH, read_quota)
+
+    @property
+    def reflectors(self) -> Mapping[str, Reflector[Any]]:
+        """All that is followed, by what it is called in a sentence."""
+        return {
+            "pools": self.pools,
+            "limit ranges": self.limits,
+            "resource quotas": self.quotas,
+            "namespaces": self.strict,
+        }
 
     async def pool(self, namespace: str, name: str) -> Pool | Skipped:
         """The pool, or why there is none to be had."""
@@ -49,12 +80,15 @@ class Sources:
             return Skipped(SkipReason.POOL_UNREADABLE, str(found))
         return found
 
-    def limits_of(self, namespace: str) -> tuple[Limits, ...]:
-        return tuple(
-            limit
-            for (where, _), several in self.limits.items.items()
-            if where == namespace
-            for limit in several
+    def namespace(self, name: str) -> Namespace:
+        """What is known of a namespace."""
+        limits = self.limits.items.items()
+        quotas = self.quotas.items.items()
+        return Namespace(
+            name,
+            tuple(limit for (where, _), several in limits if where == name for limit in several),
+            tuple(quota for (where, _), quota in quotas if where == name),
+            self.strict.items.get(("", name)),
         )
 
     async def _look(self, namespace: str, name: str) -> PoolView | Skipped:
@@ -69,12 +103,14 @@ class Sources:
             async with self._looks:
                 return project_pool(await self._api.get(path, timeout_s=LOOK_TIMEOUT_S))
         except NotFound:
-            return self._with_nearest(unknown, namespace)
+            return self._with_nearest(unknown, namespace, name)
         except (ApiError, Unreachable) as fault:
             return Skipped(SkipReason.API_UNREACHABLE, f"pool {name} could not be read: {fault}")
 
-    def _with_nearest(self, unknown: Skipped, namespace: str) -> Skipped:
-        known = sorted(name for where, name in self.pools.items if where == namespace)[:5]
+    def _with_nearest(self, unknown: Skipped, namespace: str, asked: str) -> Skipped:
+        known = sorted(name for where, name in self.pools.items if where == namespace)
         if not known:
             return unknown
-        return Skipped(unknown.reason, f"{unknown.message}; it has {', '.join(known)}")
+        near = difflib.get_close_matches(asked, known, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(known[:NAMED_MAX])}"
+        return Skipped(unknown.reason, f"{unknown.message}; {hint}")

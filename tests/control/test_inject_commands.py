@@ -1,0 +1,97 @@
+"""What the engine's command does to the variables by which it would find the client."""
+
+from typing import Any
+
+import pytest
+
+
+@pytest.mark.parametrize(
+    ("command", "word"),
+    [
+        (["sh", "-c", "PYTHONPATH=/app exec vllm serve m"], "$PYTHONPATH"),
+        (["sh", "-c", "cd /app; export PYTHONPATH='/app'; vllm serve m"], "$PYTHONPATH"),
+        (["bash", "-ec", "PYTHONPATH=/app\nvllm serve m"], "$PYTHONPATH"),
+        (["sh", "-c", "unset PYTHONPATH && vllm serve m"], "$PYTHONPATH"),
+        (["env", "PYTHONPATH=/app", "vllm", "serve", "m"], "$PYTHONPATH"),
+        (["env", "-u", "PYTHONPATH", "vllm", "serve", "m"], "$PYTHONPATH"),
+        (["env", "-i", "vllm", "serve", "m"], "env -i"),
+        (["sh", "-c", "exec env - PATH=/bin vllm serve m"], "env -i"),
+        (["sh", "-c", "env -i PYTHONPATH=$PYTHONPATH vllm serve m"], "ONGGI_SOCKET"),
+        (["/usr/bin/env", "--ignore-environment", "vllm"], "env -i"),
+        (["env", "-u", "ONGGI_SOCKET", "vllm", "serve"], "ONGGI_SOCKET"),
+        (["python3", "-I", "-m", "vllm.entrypoints.openai.api_server"], "-I"),
+        (["python", "-u", "-E", "-m", "vllm.entrypoints.openai.api_server"], "-E"),
+        (["/opt/venv/bin/python3.12", "-X", "dev", "-uE", "-m", "vllm.entrypoints"], "-uE"),
+        (["sh", "-c", "pip list; python3 -I -m vllm.entrypoints.openai.api_server"], "-I"),
+    ],
+)
+def test_an_engine_that_would_never_find_the_client_gets_no_agent(
+    kit: Any, command: list[str], word: str
+) -> None:
+    """An agent that nobody asks takes memory for nothing, and its pod looks served."""
+    reason, message = kit.skipped(kit.pod(kit.engine(command=command)))
+    assert reason == "ClientHidden"
+    assert message.startswith("the command of container engine ")
+    assert word in message
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["sh", "-c", "PYTHONPATH=/app:$PYTHONPATH vllm serve m"],
+        ["sh", "-c", "export PYTHONPATH=${PYTHONPATH}:/app && vllm serve m"],
+        ["sh", "-c", "PYTHONPATH=/opt/onggi:/app vllm serve m"],
+        ["sh", "-c", "PYTHONPATH=/tools python prepare.py && exec vllm serve m"],
+        ["sh", "-c", "python -I warm.py; exec vllm serve m --port 8000"],
+        ["sh", "-c", "# don't set PYTHONPATH=/app\nexec vllm serve m"],
+        ["sh", "-c", "PYTHONPATH=$(pwd):$PYTHONPATH vllm serve m"],
+        ["sh", "-c", "env -i PYTHONPATH=$PYTHONPATH ONGGI_SOCKET=$ONGGI_SOCKET vllm serve m"],
+        ["env", "MODEL=m", "vllm", "serve", "m"],
+        ["env"],
+        ["sh", "-c"],
+        ["python3", "-u", "-m", "vllm.entrypoints.openai.api_server", "--model", "m"],
+        ["python3", "-m", "vllm.entrypoints.cli.main", "-E"],
+    ],
+)
+def test_a_command_that_keeps_the_client_is_injected_without_a_word(
+    kit: Any, command: list[str]
+) -> None:
+    outcome = kit.plan(kit.pod(kit.engine(command=command)))
+    assert outcome.warnings == ()
+    assert "note:" not in outcome.status
+    assert (
+        kit.patched(kit.pod(kit.engine(command=command)), outcome)["spec"]["containers"][0][
+            "command"
+        ]
+        == command
+    )
+
+
+@pytest.mark.parametrize(
+    ("container", "word"),
+    [
+        ({"command": ["sh", "-c", "if [ -d /app ]; then export PYTHONPATH=/app; fi; vllm"]}, "..."),
+        ({"command": ["sh", "-c", "PYTHONPATH=/app ./start.sh; ./more.sh"]}, "$PYTHONPATH"),
+        ({"command": ["sh", "-c", "echo 'open; PYTHONPATH=/app vllm serve"]}, "$PYTHONPATH"),
+        ({"args": ["python3", "-I", "-m", "vllm.entrypoints.openai.api_server"]}, "-I"),
+        ({"command": ["sh", "-c", "X=$(env -i date); env -i ./start.sh"]}, "env -i"),
+    ],
+)
+def test_what_may_hide_the_client_is_written_on_the_pod(
+    kit: Any, container: dict[str, Any], word: str
+) -> None:
+    """Injected all the same: it is not plain which part of the text starts the engine."""
+    outcome = kit.plan(kit.pod(kit.engine(**container)))
+    (warning,) = outcome.warnings
+    assert word in warning
+    assert outcome.status.endswith(f"; note: {warning}")
+
+
+def test_plugins_that_a_command_restricts_are_told(kit: Any) -> None:
+    body = kit.pod(kit.engine(command=["sh", "-c", "VLLM_PLUGINS=lora exec vllm serve m"]))
+    assert kit.skipped(body) == (
+        "PluginsRestricted",
+        "the command of container engine sets VLLM_PLUGINS without onggi; add it to the list",
+    )
+    body = kit.pod(kit.engine(command=["sh", "-c", "VLLM_PLUGINS=lora,onggi exec vllm serve m"]))
+    assert kit.plan(body).warnings == ()
