@@ -119,9 +119,13 @@ def test_rights_are_these_and_no_more(documents: list[dict[str, Any]]) -> None:
             ("get mutatingwebhookconfigurations", "onggi"),
             ("list kvcachepools",),
             ("list limitranges",),
+            ("list namespaces",),
+            ("list resourcequotas",),
             ("patch mutatingwebhookconfigurations", "onggi"),
             ("watch kvcachepools",),
             ("watch limitranges",),
+            ("watch namespaces",),
+            ("watch resourcequotas",),
         ],
         "onggi-operator": [
             ("create events",),
