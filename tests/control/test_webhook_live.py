@@ -138,7 +138,10 @@ def test_an_opted_out_pod_is_not_touched(cluster: Any) -> None:
 def test_a_skip_is_on_the_pod_and_told_to_who_made_it(cluster: Any) -> None:
     made, warnings = cluster.server.request_with_warnings("POST", PODS, pod(pool="chta"))
     status = made["metadata"]["annotations"]["onggi.dev/status"]
-    assert status == "skipped: UnknownPool: namespace team-a has no KVCachePool chta; it has chat"
+    assert (
+        status
+        == "skipped: UnknownPool: namespace team-a has no KVCachePool chta; did you mean chat?"
+    )
     assert len(warnings) == 1
     assert "UnknownPool" in warnings[0]
     assert "initContainers" not in made["spec"]
