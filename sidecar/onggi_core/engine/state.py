@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -60,7 +61,8 @@ _SIGHTED_BYTES: Final = 1 << 16
 
 class Write(NamedTuple):
     space: Space
-    blocks: tuple[int, ...]
+    blocks: Sequence[int]
+    """Each follows the one before it."""
 
 
 class Read(NamedTuple):

@@ -7,6 +7,7 @@ together, to places in a row on disk, one segment of the prompt at a time.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import islice
 from typing import Final
 
@@ -24,6 +25,11 @@ WRITES_MAX: Final = 64
 WRITES_SHARE: Final = 4
 """And no more than one part in so many of the arena: its pages are pinned as long as a hung disk
 keeps them, and 64 large ones can be all there are."""
+
+ROOM_BYTES: Final = 8 << 20
+ROOM_SHARE: Final = 256
+"""A full disk tier gives up so much at a time, or one part in so many of itself if that is less:
+room for each run by itself costs the engine more than all the rest of writing it."""
 
 
 def pump(state: State) -> None:
@@ -58,20 +64,24 @@ def _run(state: State, space: Space, most: int) -> list[int]:
 def _write(state: State, space: Space, wanted: list[int], *, may_make_room: bool) -> bool:
     """False: the disk tier had no room, and the first block stays unwritten."""
     use = state.use()
-    if may_make_room:
-        state.disk.make_room(space, len(wanted), use)
-    given = state.disk.take(space, as_run(wanted), PageEvent.RESERVED, use)
+    if may_make_room and state.disk.slab.room(space.stride_bytes) < len(wanted):
+        whole = len(state.segments.ready) * state.facts.segment_bytes
+        ahead = min(ROOM_BYTES, whole // ROOM_SHARE) // space.stride_bytes
+        state.disk.make_room(space, max(len(wanted), ahead), use)
+    blocks = as_run(wanted)
+    given = state.disk.take(space, blocks, PageEvent.RESERVED, use)
     if not given:
         del state.dirty[wanted[0]]
         state.counters.unwritten_blocks += 1
         return False
-    run = tuple(wanted[:given])
+    run = blocks[:given]
     for block in run:
         del state.dirty[block]
     job, index = state.serial(), state.blocks
-    index.host.pin(as_run(list(run)))
+    index.host.pin(run)
     state.writes[job] = Write(space, run)
     state.writing_bytes += given * space.stride_bytes
+    keys = tuple([index.keys[block] for block in run])
     state.actions.append(
         WriteRun(
             job=job,
@@ -79,8 +89,8 @@ def _write(state: State, space: Space, wanted: list[int], *, may_make_room: bool
             place=index.disk.place(run[0]),
             stride_bytes=space.stride_bytes,
             offsets=index.host.offsets(run, state.facts.data_offset),
-            keys=tuple([index.keys[block] for block in run]),
-            parents=tuple([index.parent_key(block) for block in run]),
+            keys=keys,
+            parents=(index.parent_key(run[0]), *keys[:-1]),
         )
     )
     return True
@@ -90,16 +100,27 @@ def ended(state: State, event: WriteEnded) -> None:
     """A write is over: its blocks are on disk too, or their places are given back or retired."""
     space, run = state.writes.pop(event.job)
     state.writing_bytes -= len(run) * space.stride_bytes
-    state.host.unpin(as_run(list(run)))
-    for block, outcome, checksum in zip(run, event.outcomes, event.checksums, strict=True):
-        if outcome is IoOutcome.DONE:
-            state.blocks.set_checksum(block, checksum)
-            state.disk.seal((block,), PageEvent.SEALED)
-            state.disk.ranking.recall(block, state.host.ranking.count_of(block))
-            state.counters.written_bytes += space.spec.page_bytes
-        else:
-            _failed(state, space, block, outcome)
+    state.host.unpin(run)
+    if event.outcomes.count(IoOutcome.DONE) == len(run):
+        _written(state, space, run, event.checksums)
+    else:
+        for block, outcome, checksum in zip(run, event.outcomes, event.checksums, strict=True):
+            if outcome is IoOutcome.DONE:
+                _written(state, space, (block,), (checksum,))
+            else:
+                _failed(state, space, block, outcome)
     pump(state)
+
+
+def _written(
+    state: State, space: Space, blocks: Sequence[int], checksums: tuple[bytes, ...]
+) -> None:
+    state.blocks.set_checksums(blocks, b"".join(checksums))
+    state.disk.seal(blocks, PageEvent.SEALED)
+    recall, count_of = state.disk.ranking.recall, state.host.ranking.count_of
+    for block in blocks:
+        recall(block, count_of(block))
+    state.counters.written_bytes += len(blocks) * space.spec.page_bytes
 
 
 def _failed(state: State, space: Space, block: int, outcome: IoOutcome) -> None:

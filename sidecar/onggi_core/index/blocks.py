@@ -162,21 +162,17 @@ class Blocks:
         begin = block * DIGEST_BYTES
         return bytes(self.checksums[begin : begin + DIGEST_BYTES])
 
-    def set_checksum(self, block: int, checksum: bytes) -> None:
-        if len(checksum) != DIGEST_BYTES:
-            raise BadRequest("checksum", checksum, f"a page's has {DIGEST_BYTES} bytes")
-        begin = block * DIGEST_BYTES
-        self.checksums[begin : begin + DIGEST_BYTES] = checksum
-
     def set_checksums(self, blocks: Sequence[int], checksums: bytes) -> None:
         """checksums: of all of them, one after the other."""
+        if len(checksums) != len(blocks) * DIGEST_BYTES:
+            raise BadRequest("checksums", checksums, f"a page's has {DIGEST_BYTES} bytes")
         if type(blocks) is range:
             begin = blocks.start * DIGEST_BYTES
             self.checksums[begin : begin + len(checksums)] = checksums
             return
         for row, block in enumerate(blocks):
-            at = row * DIGEST_BYTES
-            self.set_checksum(block, checksums[at : at + DIGEST_BYTES])
+            at, begin = row * DIGEST_BYTES, block * DIGEST_BYTES
+            self.checksums[begin : begin + DIGEST_BYTES] = checksums[at : at + DIGEST_BYTES]
 
     def leads_to(self, block: int, above: int) -> bool:
         """Whether `above` is among the blocks before `block`, or may be (RING_WALK_MAX)."""

@@ -41,6 +41,8 @@ class Workers:
         self._watching = threading.Condition(lock)
         self._stopping = False
         self._begun: dict[int, float] = {}
+        self._looks_again_s: float | None = None
+        """The deadline that the watch sleeps towards."""
         self._threads = [
             threading.Thread(target=self._run, args=(n,), name=f"onggi-disk-{n}", daemon=True)
             for n in range(threads)
@@ -52,10 +54,10 @@ class Workers:
     def add(self, job: Job) -> None:
         """Queue a job, or abandon it here and now when its queue is full."""
         with self._wake:
-            unwatched = not self._schedule.waiting
-            if not self._stopping and self._schedule.add(job, self._clock()):
-                self._wake.notify()
-                if unwatched:
+            now_s = self._clock()
+            if not self._stopping and self._schedule.add(job, now_s):
+                self._rouse(now_s)
+                if self._looks_again_s is None or self._looks_again_s > job.deadline_s:
                     self._watching.notify()
                 return
             self.counts.refused[job.queue] += 1
@@ -64,8 +66,9 @@ class Workers:
     def hurry(self, number: int, *, deadline_s: float) -> None:
         """Somebody waits for that prefetch now."""
         with self._wake:
-            self._schedule.hurry(number, self._clock(), deadline_s)
-            self._wake.notify()
+            now_s = self._clock()
+            self._schedule.hurry(number, now_s, deadline_s)
+            self._rouse(now_s)
 
     @property
     def waiting(self) -> int:
@@ -110,11 +113,16 @@ class Workers:
                 job = self._schedule.take(now_s)
                 if job is not None:
                     self._begun[number] = now_s
-                    if self._schedule.may_take(now_s):
-                        self._wake.notify()
+                    self._rouse(now_s)
                     return job
                 self._wake.wait()
         return None
+
+    def _rouse(self, now_s: float) -> None:
+        """Wake a thread that waits if it would get a job: one woken for nothing costs the others
+        the interpreter."""
+        if self._schedule.may_take(now_s):
+            self._wake.notify()
 
     def _run(self, number: int) -> None:
         job: Job | None = None
@@ -149,6 +157,7 @@ class Workers:
                     self.counts.late += len(late)
                     return late
                 due_s = self._schedule.next_deadline_s()
+                self._looks_again_s = due_s
                 self._watching.wait(None if due_s is None else due_s - now_s + WATCH_MARGIN_S)
         return None
 
