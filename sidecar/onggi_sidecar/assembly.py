@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, TypeVar
 
 from onggi_core.arena_header import EPOCH_BYTES
@@ -15,7 +16,13 @@ from onggi_core.engine.events import ExtentRefused, ExtentTouched
 from onggi_core.engine.state import Facts
 from onggi_core.quantity import spell_bytes
 from onggi_core.wire import replies
-from onggi_sidecar.arena.file import ARENA_NAME, ArenaFile, create_arena, in_memory
+from onggi_sidecar.arena.file import (
+    ARENA_NAME,
+    ArenaFile,
+    create_arena,
+    in_memory,
+    volume_room_bytes,
+)
 from onggi_sidecar.arena.toucher import Settled, Toucher
 from onggi_sidecar.cgroup import OVERHEAD_BYTES, memory_limit_bytes
 from onggi_sidecar.config import AgentConfig
@@ -31,6 +38,9 @@ from onggi_sidecar.mailbox import Mailbox
 
 OPEN_WITHIN_S: Final = 60.0
 """For reading a disk folder at the start: a million blocks take two seconds."""
+
+BLOCK_BYTES: Final = 512
+"""What st_blocks counts in."""
 
 T = TypeVar("T")
 
@@ -77,11 +87,14 @@ def open_arena(config: AgentConfig) -> ArenaFile:
     given_bytes = arena.header.extent_count * config.extent
     if config.memory_said:
         event("memory_share", config.memory_said, memory_bytes=config.memory)
-    if given_bytes < (asked_bytes - asked_bytes % config.extent):
+    if given_bytes < min(asked_bytes, allowed_bytes) // config.extent * config.extent:
         cause = (
-            f"the volume of {arena.path} has no room for more"
-            if asked_bytes <= allowed_bytes
-            else f"the container may use {spell_bytes(limit_bytes or 0)}, and the agent needs "
+            f"the volume of {arena.path} has room for "
+            f"{spell_bytes(volume_room_bytes(arena.path.parent))}"
+        )
+    elif given_bytes < asked_bytes // config.extent * config.extent:
+        cause = (
+            f"the container may use {spell_bytes(limit_bytes or 0)}, and the agent needs "
             f"{spell_bytes(OVERHEAD_BYTES)} of that itself"
         )
     elif given_bytes < asked_bytes and not config.memory_said:
@@ -146,6 +159,7 @@ def open_disk(config: AgentConfig) -> OpenedDisk | None:
     begun_s = time.monotonic()
     try:
         found = recover(folder.path, budget_bytes=config.disk_bytes_max, dice=system_dice)
+        _say_what_has_no_room(config, folder.path)
     except OSError as fault:
         folder.release()
         error(
@@ -171,7 +185,32 @@ def _say_what_was_found(folder: ClaimedFolder, found: RecoveredTier, recovery_s:
         ended_cleanly=report.sealed,
         segments=found.plan.segments,
         segment_bytes=found.plan.segment_bytes,
+        most_bytes=found.plan.bytes,
         recovery_s=round(recovery_s, 3),
+    )
+
+
+def _say_what_has_no_room(config: AgentConfig, folder: Path) -> None:
+    """A budget that its filesystem cannot hold is no reason to refuse: the volume may grow, others
+    may leave it, and a smaller cache is better than none. Raises OSError."""
+    volume = os.statvfs(folder)
+    ours_bytes = sum(path.lstat().st_blocks for path in folder.iterdir()) * BLOCK_BYTES
+    room_bytes = volume.f_bavail * volume.f_frsize + ours_bytes
+    whole_bytes = volume.f_blocks * volume.f_frsize
+    if config.disk > room_bytes:
+        name, asked_bytes = "disk", config.disk
+    elif config.disk_bytes_max > whole_bytes:
+        name, asked_bytes = "disk_max", config.disk_bytes_max
+    else:
+        return
+    warn(
+        "disk_larger_than_its_room",
+        f"{name} is {spell_bytes(asked_bytes)}, but the filesystem of {folder} has room for "
+        f"{spell_bytes(room_bytes)} of it ({spell_bytes(whole_bytes)} in all); the tier keeps what "
+        f"fits and goes on in that; make the volume larger, or lower {name}",
+        asked_bytes=asked_bytes,
+        room_bytes=room_bytes,
+        filesystem_bytes=whole_bytes,
     )
 
 

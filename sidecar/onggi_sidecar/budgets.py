@@ -52,12 +52,14 @@ class Budgets:
         if after == before:
             return
         given_bytes = after.extents * self._config.extent
+        disk_bytes = 0 if self._plan is None else after.segments * self._plan.segment_bytes
         event(
             "budget_set",
             f"{who} asks for {spell_bytes(self._bytes[0])} of memory and "
             f"{spell_bytes(self._bytes[1])} of disk; going to {spell_bytes(given_bytes)} of memory "
-            f"and {after.segments} segments",
+            f"and {spell_bytes(disk_bytes)} of disk, in {after.segments} segments",
             host_bytes=given_bytes,
+            disk_bytes=disk_bytes,
             extents=after.extents,
             segments=after.segments,
         )

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import re
 import signal
 import sys
 from importlib.metadata import version
@@ -9,6 +10,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final, NoReturn
 
+from onggi_core.variables import nearest
 from onggi_sidecar import replay_command
 
 EXIT_CONFIG: Final = 2
@@ -36,10 +38,36 @@ AGENT_FLAGS: Final = (
 def main(arguments: list[str] | None = None) -> int:
     """Run one command; its exit code."""
     signal.signal(signal.SIGTERM, _end_before_start)
-    parsed = _parser().parse_args(arguments)
+    parsed, unknown = _parser().parse_known_args(arguments)
+    if unknown:
+        parsed.command.error(_not_understood(parsed.command, unknown))
     run: Any = parsed.run
     code: int = run(parsed)
     return code
+
+
+def _not_understood(command: argparse.ArgumentParser, unknown: list[str]) -> str:
+    """What a subcommand says of the first thing it does not know."""
+    word = next((word for word in unknown if word.startswith("-")), unknown[0])
+    flag = word.partition("=")[0]
+    if not flag.startswith("-"):
+        return f"{word!r} was not expected"
+    known = re.findall(r"--[a-z][a-z-]*", command.format_usage())
+    written = f"--{flag.lstrip('-').replace('_', '-')}"
+    agents = command.prog.endswith(" agent") and written not in known
+    if agents and (variable := _variable_of(written)):
+        return f"there is no {flag}; that setting has the variable {variable}"
+    if meant := nearest(written, known):
+        return f"there is no {flag}; did you mean {meant}?"
+    return f"there is no {flag}; there are {', '.join(known) or 'no options'}"
+
+
+def _variable_of(flag: str) -> str:
+    """Of a setting of the agent's that has no flag; empty for what is no setting."""
+    from onggi_sidecar.config import ENV_PREFIX, AgentConfig
+
+    field = flag.removeprefix("--").replace("-", "_")
+    return ENV_PREFIX + field.upper() if field in AgentConfig.model_fields else ""
 
 
 def _end_before_start(_number: int, _frame: FrameType | None) -> NoReturn:
@@ -64,16 +92,17 @@ def _parser() -> argparse.ArgumentParser:
     agent.add_argument("--config", metavar="FILE")
     for flag, metavar in AGENT_FLAGS:
         agent.add_argument(f"--{flag}", metavar=metavar)
-    agent.set_defaults(run=_agent)
+    agent.set_defaults(run=_agent, command=agent)
     install = commands.add_parser("install-client", help="copy the client for an engine to load")
     install.add_argument("folder", metavar="FOLDER", type=Path)
-    install.set_defaults(run=_install_client)
+    install.set_defaults(run=_install_client, command=install)
     replay = commands.add_parser(
         "replay", help="hit rates of the policies over a recorded stream", allow_abbrev=False
     )
     replay_command.add_flags(replay)
-    replay.set_defaults(run=replay_command.run)
-    commands.add_parser("version", help="print the version").set_defaults(run=_version)
+    replay.set_defaults(run=replay_command.run, command=replay)
+    said = commands.add_parser("version", help="print the version")
+    said.set_defaults(run=_version, command=said)
     return parser
 
 
@@ -81,10 +110,10 @@ def _agent(parsed: argparse.Namespace) -> int:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the agent listens to it
     # The agent's libraries take half a second to load and the other commands need none of them.
     from onggi_sidecar.agent import run_agent
-    from onggi_sidecar.config import RUNNING, ConfigRefused, load_config
-    from onggi_sidecar.log import set_up_logging
+    from onggi_sidecar.config import RUNNING, ConfigRefused, load_config, unread_variables
+    from onggi_sidecar.log import set_up_logging, warn
 
-    given = {k: v for k, v in vars(parsed).items() if k != "run" and v is not None}
+    given = {k: v for k, v in vars(parsed).items() if k not in ("run", "command") and v is not None}
     try:
         config = load_config(given, os.environ)
     except ConfigRefused as refused:
@@ -92,6 +121,8 @@ def _agent(parsed: argparse.Namespace) -> int:
             print(f"onggi agent: {line}", file=sys.stderr)
         return EXIT_CONFIG
     set_up_logging(config.log_level.value)
+    for sentence in unread_variables(os.environ):
+        warn("unknown_variable", sentence)
     return run_agent(config, lambda: load_config(given, os.environ, context=RUNNING))
 
 

@@ -9,12 +9,11 @@ import reprlib
 from collections.abc import Callable, Mapping
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
 import yaml
 from pydantic import (
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
     PrivateAttr,
@@ -25,12 +24,15 @@ from pydantic import (
 
 from onggi_core.arena_header import EXTENTS_MAX
 from onggi_core.heartbeat import Mode
-from onggi_core.quantity import QuantityError, parse_size, spell_bytes
+from onggi_core.quantity import spell_bytes
+from onggi_core.variables import is_service_link, misspelt, nearest
 from onggi_sidecar.cgroup import memory_limit_bytes
 from onggi_sidecar.disk.budget import DISK_BYTES_MIN, GROWTH_MAX
 from onggi_sidecar.disk.folder import Claim
-from onggi_sidecar.share import resolve_shares
+from onggi_sidecar.fields import Address, Host, Place, Size
+from onggi_sidecar.share import SHARED_FIELDS, resolve_shares, says_a_share
 
+ENV_FAMILY: Final = "ONGGI_"
 ENV_PREFIX: Final = "ONGGI_AGENT_"
 CONFIG_ENV: Final = "ONGGI_CONFIG"
 MIB: Final = 1024 * 1024
@@ -71,18 +73,6 @@ class LogLevel(str, Enum):
     ERROR = "error"
 
 
-def _size(value: object) -> object:
-    if isinstance(value, str):
-        try:
-            return parse_size(value)
-        except QuantityError as wrong:
-            raise ValueError(wrong.reason) from wrong
-    return value
-
-
-Size = Annotated[int, BeforeValidator(_size), Field(ge=0)]
-
-
 class AgentConfig(BaseModel):
     """Sizes in bytes once read; written as 1GiB, 1Gi or plain bytes."""
 
@@ -102,25 +92,35 @@ class AgentConfig(BaseModel):
     disk_max: Size = Field(
         0, description="0 for the same as disk, or what it may grow to while the agent runs"
     )
-    disk_path: Path | None = Field(None, description="a folder for the disk tier")
+    disk_path: Place | None = Field(None, description="a folder for the disk tier")
     disk_claim: Claim = Field(Claim.EXCLUSIVE, description="exclusive or shared")
-    socket: Path = Field(
+    socket: Place = Field(
         Path("/run/onggi/agent.sock"), description="the path of the socket to listen on"
     )
-    http_host: str = Field("127.0.0.1", description="an address to serve /metrics on")
-    http_port: int = Field(9464, ge=0, le=65535, description="a port, 0 for any free one")
+    http_host: Host = Field(
+        "127.0.0.1", description="an address or a host's name to serve /metrics on"
+    )
+    http_port: int = Field(
+        9464, ge=0, le=65535, description="a port up to 65535, 0 for any free one"
+    )
     mode: Mode = Field(Mode.ACTIVE, description="Active, Observe or Paused")
     pool: str = Field("", description="the pool's name")
     namespace: str = Field("", description="the pod's namespace")
     pod_name: str = Field("", description="the pod's name")
     pod_uid: str = Field("", description="the pod's uid")
     node_name: str = Field("", description="the node's name")
-    operator_url: str = Field("", description="empty, or the operator's https:// address")
+    operator_url: Address = Field(
+        "", description="empty, or the operator's address, such as https://onggi.onggi:8443"
+    )
     operator_ca: str = Field("", description="certificates in PEM form")
-    operator_ca_file: Path | None = Field(None, description="a file of certificates in PEM form")
-    token_file: Path | None = Field(None, description="the file of the service-account token")
-    shutdown_deadline_s: float = Field(10.0, gt=0, le=600, description="seconds, up to 600")
-    io_deadline_s: float = Field(2.0, gt=0, le=600, description="seconds, up to 600")
+    operator_ca_file: Place | None = Field(None, description="a file of certificates in PEM form")
+    token_file: Place | None = Field(None, description="the file of the service-account token")
+    shutdown_deadline_s: float = Field(
+        10.0, gt=0, le=600, description="seconds, more than 0 and up to 600"
+    )
+    io_deadline_s: float = Field(
+        2.0, gt=0, le=600, description="seconds, more than 0 and up to 600"
+    )
     log_level: LogLevel = Field(LogLevel.INFO, description="debug, info, warning or error")
 
     _memory_said: str = PrivateAttr("")
@@ -178,15 +178,9 @@ class AgentConfig(BaseModel):
                 "name a folder, since disk is set",
             ),
             (
-                not _fits_in_a_socket_name(self.socket),
+                not self.socket.name or len(os.fsencode(self.socket)) > SOCKET_PATH_BYTES_MAX,
                 "socket",
-                f"write a path of at most {SOCKET_PATH_BYTES_MAX} bytes",
-            ),
-            (
-                bool(self.operator_url)
-                and not self.operator_url.startswith(("https://", "http://")),
-                "operator_url",
-                "write an address that begins with https://",
+                f"write the path of a file, at most {SOCKET_PATH_BYTES_MAX} bytes long",
             ),
             (
                 bool(self.operator_url) and not (self.pool and self.namespace and self.pod_name),
@@ -197,14 +191,6 @@ class AgentConfig(BaseModel):
             if wrong:
                 raise FieldsDisagree(field, right)
         return self
-
-
-def _fits_in_a_socket_name(path: Path) -> bool:
-    try:
-        raw = os.fsencode(path)
-    except UnicodeEncodeError:
-        return False  # half a pair of surrogates: YAML can write it, no file can be named so
-    return len(raw) <= SOCKET_PATH_BYTES_MAX and b"\0" not in raw
 
 
 class FieldsDisagree(ValueError):
@@ -232,10 +218,10 @@ def load_config(
     source = dict.fromkeys(values, f"in {file}")
     for field in AgentConfig.model_fields:
         name = ENV_PREFIX + field.upper()
-        if environment.get(name):
-            values[field], source[field] = environment[name], f"in {name}"
-    for field, value in given.items():
-        values[field], source[field] = value, f"in --{field.replace('_', '-')}"
+        if (value := environment.get(name)) and not is_service_link(name, value):
+            values[field], source[field] = value, f"in {name}"
+    for field, wanted in given.items():
+        values[field], source[field] = wanted, f"in --{field.replace('_', '-')}"
     resolved = resolve_shares(values, limit_bytes, MEMORY_DEFAULT_BYTES)
     try:
         config = AgentConfig.model_validate(resolved.values, context=context)
@@ -272,7 +258,7 @@ def _lines(refused: ValidationError, values: dict[str, Any], source: dict[str, s
             field, right = cause.field, cause.right
         else:
             field = str(error["loc"][0])
-            right = _right(field, cause)
+            right = _right(field, cause, values.get(field), error["type"])
         if field in values:
             lines.append(
                 f"{field}: {_SHOWN.repr(values[field])} ({source[field]}) is wrong; {right}"
@@ -282,9 +268,26 @@ def _lines(refused: ValidationError, values: dict[str, Any], source: dict[str, s
     return lines
 
 
-def _right(field: str, cause: object) -> str:
+def _right(field: str, cause: object, value: object, kind: str) -> str:
     known = AgentConfig.model_fields
     if field not in known:
-        return f"no such field; there are {', '.join(known)}"
+        meant = f"did you mean {near}? " if (near := nearest(field, known)) else ""
+        return f"no such field; {meant}there are {', '.join(known)}"
     problem = f"it {cause}; " if isinstance(cause, ValueError) else ""
+    if says_a_share(value):
+        problem = ""
+        if field not in SHARED_FIELDS:
+            problem = f"a share of the memory limit is for {' and '.join(SHARED_FIELDS)} alone; "
+    elif kind == "string_type":
+        problem = "it is no text; put it in quotes; "
     return f"{problem}write {known[field].description}"
+
+
+def unread_variables(environment: Mapping[str, str]) -> list[str]:
+    """A sentence on each variable that looks like the agent's and is none."""
+    known = [CONFIG_ENV, *(ENV_PREFIX + field.upper() for field in AgentConfig.model_fields)]
+    return [
+        f"{name} is no variable of the agent's and was not read; "
+        + (f"did you mean {meant}?" if meant else "`onggi agent --help` lists those that are")
+        for name, meant in misspelt(environment, known, ours=ENV_PREFIX, family=ENV_FAMILY)
+    ]

@@ -38,6 +38,8 @@ def install_client(folder: Path) -> str:
         found = distribution("onggi")
     except PackageNotFoundError:
         raise SystemExit("install-client: the onggi distribution is not installed here") from None
+    if folder.exists() and not folder.is_dir():
+        raise SystemExit(f"install-client: {folder} is not a folder; name one")
     try:
         folder.mkdir(parents=True, exist_ok=True)  # a volume is there already
         with _workspace(folder) as workspace:

@@ -26,6 +26,9 @@ SIZES: Final = "0.94M,1.9M,4.7M,9.4M,18.7M"
 POLICIES: Final = tuple(name.value for name in PolicyName)
 BLOCK_TOKENS: Final = 512
 """Of the public traces that this reads."""
+TOKENS_MAX: Final = 10**12
+"""Of a size: a hundred times what the largest nodes hold of the smallest models."""
+JOBS_MAX: Final = 1024
 _UNITS: Final = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9}
 
 
@@ -43,24 +46,24 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         help=f"any of {LIMIT}, {', '.join(POLICIES)}",
     )
     parser.add_argument(
-        "--block-tokens", metavar="N", type=int, default=BLOCK_TOKENS, help="tokens of a block"
+        "--block-tokens", metavar="N", default=str(BLOCK_TOKENS), help="tokens of a block"
     )
     parser.add_argument("--out", metavar="FILE.svg", type=Path, help="draw a picture there")
     parser.add_argument("--json", action="store_true", help="print JSON in place of the table")
     parser.add_argument(
-        "--jobs", metavar="N", type=int, default=os.cpu_count() or 1, help="processes at once"
+        "--jobs", metavar="N", default=str(os.cpu_count() or 1), help="processes at once"
     )
 
 
 def run(parsed: argparse.Namespace) -> int:
     try:
-        tokens = sizes_of(parsed.sizes, parsed.block_tokens)
+        block_tokens = _whole("--block-tokens", parsed.block_tokens, TOKENS_MAX)
+        jobs = _whole("--jobs", parsed.jobs, JOBS_MAX)
+        tokens = sizes_of(parsed.sizes, block_tokens)
         names = names_of(parsed.policies)
-        if parsed.jobs < 1:
-            raise ValueError(f"--jobs is {parsed.jobs}, should be at least 1")
-        if parsed.out is not None and not parsed.out.parent.is_dir():
-            raise ValueError(f"--out is {parsed.out}, should be in a folder that exists")
-        report = report_of(parsed.trace, tokens, names, parsed.block_tokens, parsed.jobs)
+        if parsed.out is not None:
+            _check_out(parsed.out)
+        report = report_of(parsed.trace, tokens, names, block_tokens, jobs)
         if parsed.out is not None:
             parsed.out.write_text(picture(report, f"Hit rate by size: {parsed.trace.stem}"))
     except TraceRefused as refused:
@@ -76,17 +79,34 @@ def run(parsed: argparse.Namespace) -> int:
     return 0
 
 
+def _whole(flag: str, text: str, most: int) -> int:
+    if not re.fullmatch(r"[0-9]{1,18}", text) or not 1 <= int(text) <= most:
+        raise ValueError(f"{flag} is {text[:40]!r}, should be a whole number from 1 to {most}")
+    return int(text)
+
+
+def _check_out(out: Path) -> None:
+    """Before the work, which may take minutes."""
+    if not out.parent.is_dir():
+        raise ValueError(f"--out is {out}, should be in a folder that exists")
+    if out.is_dir():
+        raise ValueError(f"--out is {out}, a folder; should be a file, such as {out / 'rates.svg'}")
+    if not os.access(out if out.exists() else out.parent, os.W_OK):
+        raise ValueError(f"--out is {out}, should be where uid {os.geteuid()} may write")
+
+
 def sizes_of(text: str, block_tokens: int) -> tuple[int, ...]:
     """`0.94M,1.9M` as tokens. Raises ValueError with a sentence."""
-    if block_tokens < 1:
-        raise ValueError(f"--block-tokens is {block_tokens}, should be at least 1")
     found = []
-    for word in text.split(","):
-        match = re.fullmatch(r"(\d+(?:\.\d+)?)([KMG]?)", word.strip())
-        tokens = round(float(match[1]) * _UNITS[match[2]]) if match else 0
-        if tokens < block_tokens:
-            right = f"should be tokens such as 4.7M, at least a block's {block_tokens}"
-            raise ValueError(f"--sizes has {word.strip()!r}, {right}")
+    for word in map(str.strip, text.split(",")):
+        match = re.fullmatch(r"([0-9]{1,18}(?:\.[0-9]{1,18})?)([KMG]?)", word)
+        if match is None:
+            right = "should be tokens such as 4.7M: a number, and K, M or G for powers of 1000"
+            raise ValueError(f"--sizes has {word[:40]!r}, {right}")
+        tokens = round(float(match[1]) * _UNITS[match[2]])
+        if not block_tokens <= tokens <= TOKENS_MAX:
+            right = f"should be at least a block's {block_tokens} tokens and at most {TOKENS_MAX}"
+            raise ValueError(f"--sizes has {word!r}, {right}")
         found.append(tokens)
     return tuple(sorted(set(found)))
 

@@ -12,6 +12,11 @@ SHARED_FIELDS: Final = ("memory", "memory_max")
 _SHARE: Final = re.compile(r"\s*([1-9][0-9]?)\s*%\s*", re.ASCII)
 
 
+def says_a_share(value: object) -> bool:
+    """Whether a share was meant, right or wrong."""
+    return isinstance(value, str) and value.rstrip().endswith("%")
+
+
 @dataclass(frozen=True, slots=True)
 class Resolved:
     """Fields with sizes in the place of shares, and a sentence on how memory came about; empty

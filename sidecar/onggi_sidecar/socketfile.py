@@ -102,6 +102,10 @@ def _remove_leftover(path: Path) -> None:
         found = path.lstat()
     except FileNotFoundError:
         return
+    if stat.S_ISDIR(found.st_mode):
+        raise StartRefused(
+            f"socket {path} is a folder; name a file in it, such as {path / 'agent.sock'}"
+        )
     if not stat.S_ISSOCK(found.st_mode):
         raise StartRefused(f"{path} is not a socket; remove it, or choose another path")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:

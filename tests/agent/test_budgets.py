@@ -68,7 +68,8 @@ def test_what_the_operator_says_is_told_once(
     assert posted == [BudgetSet(2, 15)]
     assert told == [
         "budget_set: the operator asks for 134217728 bytes (128MiB) of memory and 1073741824 bytes "
-        "(1GiB) of disk; going to 134217728 bytes (128MiB) of memory and 15 segments"
+        "(1GiB) of disk; going to 134217728 bytes (128MiB) of memory and 1006632960 bytes (960MiB) "
+        "of disk, in 15 segments"
     ]
 
 

@@ -94,7 +94,8 @@ def test_a_refused_start_leaves_no_lock_behind(
         socket.mkdir()
     agent = start()
     assert agent.wait() == 1
-    assert "agent.sock is not a socket" in agent.said("start_refused")[0]["message"]
+    right = "is not a socket; remove it" if what == "a file" else "is a folder; name a file in it"
+    assert f"agent.sock {right}" in agent.said("start_refused")[0]["message"]
     assert [path.name for path in memory_folder.iterdir()] == ["agent.sock"]
 
 

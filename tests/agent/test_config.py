@@ -59,12 +59,16 @@ def test_an_empty_variable_counts_as_not_set() -> None:
         ("extent", "4KiB", "write a power of two of at least 1MiB"),
         ("disk", "1MiB", "write 0 for none, or at least 16MiB"),
         ("disk_claim", "mine", "write exclusive or shared"),
-        ("http_port", "70000", "write a port, 0 for any free one"),
+        ("http_port", "70000", "write a port up to 65535, 0 for any free one"),
         ("mode", "active", "write Active, Observe or Paused"),
         ("log_level", "loud", "write debug, info, warning or error"),
-        ("io_deadline_s", "0", "write seconds, up to 600"),
-        ("operator_url", "operator:443", "write an address that begins with https://"),
-        ("socket", "/" + "x" * 120, "write a path of at most 107 bytes"),
+        ("io_deadline_s", "0", "write seconds, more than 0 and up to 600"),
+        (
+            "operator_url",
+            "operator:443",
+            "it is no address that begins with https://; write empty, or the operator's",
+        ),
+        ("socket", "/" + "x" * 120, "write the path of a file, at most 107 bytes long"),
     ],
 )
 def test_a_wrong_field_is_named_with_its_value_and_what_is_right(

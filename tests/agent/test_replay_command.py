@@ -42,9 +42,9 @@ def test_json(trace: Path, capsys) -> None:
     ("flags", "says"),
     [
         (["--sizes", "4.7X"], "--sizes has '4.7X', should be tokens such as 4.7M"),
-        (["--sizes", "100"], "--sizes has '100', should be tokens such as 4.7M, at least a block"),
+        (["--sizes", "100"], "--sizes has '100', should be at least a block's 512 tokens"),
         (["--policies", "lru,fifo"], "--policies has 'fifo', should be of belady, adaptive, lru"),
-        (["--block-tokens", "0"], "--block-tokens is 0, should be at least 1"),
+        (["--block-tokens", "0"], "--block-tokens is '0', should be a whole number from 1"),
         (
             ["--out", "/nowhere/at/all.svg", "--sizes", "1K", "--policies", "lru"],
             "--out is /nowhere",

@@ -284,7 +284,7 @@ def test_options_come_from_the_config_then_the_environment() -> None:
 @pytest.mark.parametrize(
     ("extra", "said"),
     [
-        ({"sokcet": "/x"}, "has sokcet"),
+        ({"sokcet": "/x"}, "has sokcet; did you mean socket"),
         ({"deadline_s": "soon"}, "deadline_s is 'soon'"),
         ({"disk_wait_s": 0}, "disk_wait_s is 0"),
         ({"layerwise": True}, "layerwise is True; use one of auto, on, off"),

@@ -136,3 +136,25 @@ def test_importing_the_package_by_name_imports_no_engine() -> None:
         check=True,
     )
     assert done.stdout.strip() == "[]"
+
+
+def test_a_misspelt_variable_is_told_and_those_of_a_service_are_not(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A tenant that nobody reads would share its blocks with everybody."""
+    for name, value in {
+        "ONGGI_TENNANT": "a",
+        "ONGGI_SOCKT": "/s",
+        "ONGGI_PORT": "tcp://10.0.0.1:80",
+        "ONGGI_SERVICE_HOST": "10.0.0.1",
+        "ONGGI_HOME": "/o",
+    }.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("ONGGI_SOCKET", raising=False)
+    plugin.register()
+    said = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+    assert said == [
+        "onggi: ONGGI_SOCKT is no variable of Onggi's and was not read; did you mean ONGGI_SOCKET?",
+        "onggi: ONGGI_TENNANT is no variable of Onggi's and was not read; did you mean "
+        "ONGGI_TENANT?",
+    ]

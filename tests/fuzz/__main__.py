@@ -12,14 +12,22 @@ import sys
 import tempfile
 from pathlib import Path
 
-import atheris
+try:
+    import atheris
+except ModuleNotFoundError:
+    sys.exit(
+        "atheris is not installed: pip install -e '.[fuzz]' with CPython 3.11 to 3.13 "
+        "(without it, `pytest tests/fuzz` runs the same targets on hypothesis)"
+    )
 
 with atheris.instrument_imports(include=["onggi_core", "onggi_sidecar"]):
     from tests.fuzz.targets import TARGETS
 
 
 def main() -> None:
-    name, *options = sys.argv[1:]
+    name, *options = sys.argv[1:] or [""]
+    if name not in TARGETS:
+        sys.exit(f"target is {name!r}; name one of {', '.join(TARGETS)}")
     target = TARGETS[name]
     with tempfile.TemporaryDirectory(prefix="onggi-corpus-") as corpus:
         for number, seed in enumerate(target.seeds):

@@ -18,6 +18,29 @@ BYTES_MAX = 2048
 """Of an input: room for every sample, and fast."""
 
 
+@pytest.mark.parametrize(
+    ("missing", "target", "says"),
+    [
+        ("atheris", "config_file", "atheris is not installed: pip install -e '.[fuzz]'"),
+        ("", "config", "target is 'config'; name one of "),
+        ("", "", "target is ''; name one of "),
+    ],
+)
+def test_what_keeps_the_fuzzer_from_starting_is_a_sentence(
+    missing: str, target: str, says: str
+) -> None:
+    if not missing and importlib.util.find_spec("atheris") is None:
+        pytest.skip("atheris is not installed: pip install 'onggi[fuzz]', CPython 3.11 to 3.13")
+    script = (
+        f"import runpy, sys; sys.modules[{missing!r}] = None; sys.argv[1:] = {target.split()!r}; "
+        "runpy.run_module('tests.fuzz', run_name='__main__')"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr.strip().splitlines()[-1].startswith(says)
+    assert "Traceback" not in done.stderr
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(SECONDS * 20)
 @pytest.mark.parametrize("name", TARGETS)

@@ -31,6 +31,11 @@ class DiskPlan:
     segment_bytes: int
     segments: int
 
+    @property
+    def bytes(self) -> int:
+        """What there is for pages."""
+        return self.segments * self.segment_bytes
+
 
 def nominal_segment_bytes(budget_bytes: int) -> int:
     """The segment size of a new tier: a power of two within the limits."""

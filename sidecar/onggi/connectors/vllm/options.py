@@ -8,10 +8,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from onggi.client import DEADLINE_S
+from onggi_core.variables import misspelt, nearest
 
 SOCKET_VARIABLE: Final = "ONGGI_SOCKET"
 REVISION_VARIABLE: Final = "ONGGI_MODEL_REVISION"
 TENANT_VARIABLE: Final = "ONGGI_TENANT"
+VARIABLES: Final = (SOCKET_VARIABLE, REVISION_VARIABLE, TENANT_VARIABLE)
+FAMILY: Final = "ONGGI_"
 
 DISK_WAIT_S: Final = 2.0
 """How long an asynchronous load may take to come from disk before its blocks are computed."""
@@ -41,7 +44,8 @@ def read_options(extra: Mapping[str, Any], environment: Mapping[str, str] = os.e
     known = {"socket", "deadline_s", "disk_wait_s", "revision", "tenant", "layerwise", "load"}
     unknown = sorted(set(extra) - known)
     if unknown:
-        raise ValueError(f"kv_connector_extra_config has {unknown[0]}; use {sorted(known)}")
+        meant = f"did you mean {near}? " if (near := nearest(unknown[0], known)) else ""
+        raise ValueError(f"kv_connector_extra_config has {unknown[0]}; {meant}use {sorted(known)}")
     return Options(
         socket=str(extra.get("socket", environment.get(SOCKET_VARIABLE, ""))),
         deadline_s=_seconds(extra, "deadline_s", DEADLINE_S),
@@ -51,6 +55,15 @@ def read_options(extra: Mapping[str, Any], environment: Mapping[str, str] = os.e
         layerwise=_choice(extra, "layerwise", LAYERWISE),
         load=_choice(extra, "load", LOAD),
     )
+
+
+def unread_variables(environment: Mapping[str, str] = os.environ) -> list[str]:
+    """A sentence on each variable that is very like one of ours and is none: a tenant that is
+    misspelt would share its blocks with everybody."""
+    return [
+        f"{name} is no variable of Onggi's and was not read; did you mean {meant}?"
+        for name, meant in misspelt(environment, VARIABLES, ours="", family=FAMILY)
+    ]
 
 
 def _choice(extra: Mapping[str, Any], name: str, choices: Sequence[str]) -> str:

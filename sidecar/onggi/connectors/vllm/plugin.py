@@ -13,7 +13,7 @@ import os
 from typing import Any
 
 from onggi.connectors.vllm.guard import log
-from onggi.connectors.vllm.options import SOCKET_VARIABLE
+from onggi.connectors.vllm.options import SOCKET_VARIABLE, unread_variables
 
 CONNECTOR = "OnggiConnector"
 MODULE = "onggi.connectors.vllm"
@@ -24,6 +24,8 @@ def register() -> None:
     """Entry point of group vllm.general_plugins. Idempotent, and never raises: an exception from a
     plugin would stop the engine."""
     try:
+        for sentence in unread_variables():
+            log.warning("onggi: %s", sentence)
         if not os.environ.get(SOCKET_VARIABLE):
             log.debug("onggi: %s is not set, nothing to do", SOCKET_VARIABLE)
             return
