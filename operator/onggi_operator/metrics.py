@@ -7,7 +7,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from onggi_operator.observe.world import PoolSnapshot
-from onggi_operator.plan.conditions import beats_of, census
+from onggi_operator.plan.census import beats_of, census
 
 LABELS = ("namespace", "pool")
 

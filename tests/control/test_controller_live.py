@@ -158,7 +158,10 @@ def test_a_pool_without_pods_is_accepted_and_says_so(team: Team) -> None:
         "Accepted": ("True", "Accepted"),
         "Injected": ("Unknown", "NoPods"),
         "Ready": ("Unknown", "NoPods"),
-        "Uniform": ("Unknown", "NoFingerprints"),
+        "CapacityAllocated": ("Unknown", "NoReports"),
+        "IdentityConsistent": ("Unknown", "NoFingerprints"),
+        "Effective": ("Unknown", "NoReports"),
+        "Draining": ("Unknown", "NoReports"),
     }
     assert status["pods"] == dict.fromkeys(("matched", "injected", "ready", "skipped", "missed"), 0)
 
@@ -212,7 +215,7 @@ def test_heartbeats_make_a_pod_ready_and_the_totals_grow(team: Team) -> None:
     assert status["lookups"] == {"requests": 2, "blocks": 100, "missBlocks": 25}
     assert status["capacity"] == {"hostBytes": 1 << 30, "diskBytes": 4 << 30}
     assert team.conditions(status)["Ready"] == ("True", "AllReady")
-    assert team.conditions(status)["Uniform"] == ("True", "OneFingerprint")
+    assert team.conditions(status)["IdentityConsistent"] == ("True", "OneFingerprint")
     row = team.server.table(f"{pools_path(team.namespace)}/chat")
     assert row[:-1] == [
         ("Name", "chat"),

@@ -40,7 +40,15 @@ def test_a_healthy_pool(kit: Any) -> None:
     hits, lookups = TierBlocks(90, 5), Lookups(3, 100, 5)
     world.hear(kit.beat(hits=hits, lookups=lookups, tokens_saved=1_250_000), now_s=99)
     status = status_of(world)
-    assert [one["status"] for one in status["conditions"]] == ["True"] * 4
+    assert {one["type"]: one["status"] for one in status["conditions"]} == {
+        "Accepted": "True",
+        "Injected": "True",
+        "Ready": "True",
+        "CapacityAllocated": "True",
+        "IdentityConsistent": "True",
+        "Effective": "True",
+        "Draining": "False",
+    }
     assert status["display"] == {
         "ready": "1/1",
         "injected": "1/1",
@@ -103,10 +111,10 @@ def test_two_kinds_of_engine_are_told_and_two_ranks_of_one_are_not(kit: Any) -> 
     ranks = ("ab" * 16, "cd" * 16)
     world.hear(kit.beat("one", fingerprints=ranks), now_s=99)
     world.hear(kit.beat("two", fingerprints=ranks[::-1]), now_s=99)
-    assert conditions(status_of(world))["Uniform"] == ("True", "OneFingerprint")
+    assert conditions(status_of(world))["IdentityConsistent"] == ("True", "OneFingerprint")
     world.hear(kit.beat("two", fingerprints=("ef" * 16,)), now_s=99)
     status = status_of(world)
-    assert conditions(status)["Uniform"] == ("False", "FingerprintsDiffer")
+    assert conditions(status)["IdentityConsistent"] == ("False", "FingerprintsDiffer")
     assert status["display"]["reason"] == "FingerprintsDiffer"
 
 

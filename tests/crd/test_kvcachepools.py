@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from onggi_operator.plan.conditions import Type
+
 pytestmark = pytest.mark.cluster
 
 POOLS = "/apis/onggi.dev/v1alpha1/namespaces/team-a/kvcachepools"
@@ -64,10 +66,15 @@ def test_an_empty_spec_becomes_a_working_pool(server: Any) -> None:
 
 
 def test_a_pool_nobody_has_looked_at_says_so(server: Any) -> None:
-    conditions = created(server, pool())["status"]["conditions"]
-    assert {c["type"]: (c["status"], c["reason"]) for c in conditions} == dict.fromkeys(
-        ("Accepted", "Injected", "Ready", "Uniform"), ("Unknown", "Pending")
+    made = created(server, pool())
+    assert {c["type"]: (c["status"], c["reason"]) for c in made["status"]["conditions"]} == (
+        dict.fromkeys((kind.value for kind in Type), ("Unknown", "Pending"))
     )
+    table = server.table(f"{POOLS}/{made['metadata']['name']}")
+    assert table[1:-1] == [
+        ("Mode", "Active"), ("Ready", "-"), ("Injected", "-"), ("Host", "-"), ("Disk", "-"),
+        ("Hit", "-"), ("Saved", "-"), ("Reason", "Pending"),
+    ]  # fmt: skip
 
 
 def test_a_disk_is_in_the_pod_unless_said_otherwise(server: Any) -> None:

@@ -1,17 +1,10 @@
-"""A pool's conditions: positive, always all present, each with a reason from one list."""
+"""A pool's conditions: always all present, each with a reason from one list. What is found of a
+pool is in `findings`; here are the words, and how they are written."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Final
-
-from onggi_core.heartbeat import Heartbeat
-from onggi_operator.observe.pods import PodView
-from onggi_operator.observe.world import PoolSnapshot
-from onggi_operator.pool import PoolUnreadable
-
-NAMED_MAX: Final = 3
-"""Pods named in a message; the lists in the status hold more."""
+from typing import Any
 
 
 class Type(str, Enum):
@@ -23,8 +16,15 @@ class Type(str, Enum):
     """Every pod that asks for the pool was given an agent."""
     READY = "Ready"
     """Every agent that was given reports."""
-    UNIFORM = "Uniform"
-    """All pods have the same fingerprint, so that they could share blocks."""
+    CAPACITY_ALLOCATED = "CapacityAllocated"
+    """Every agent has the memory and the disk that it was given."""
+    IDENTITY_CONSISTENT = "IdentityConsistent"
+    """All engines have the same fingerprint, so that they could share blocks."""
+    EFFECTIVE = "Effective"
+    """Engines find blocks here: the pool is worth its memory."""
+    DRAINING = "Draining"
+    """Agents write down what they hold because their pods are to leave. The one that is False when
+    all is well."""
 
 
 class Reason(str, Enum):
@@ -56,12 +56,41 @@ class Reason(str, Enum):
     NOTHING_INJECTED = "NothingInjected"
     """(Ready, Unknown) Pods ask for this pool, and none of them has an agent."""
     ONE_FINGERPRINT = "OneFingerprint"
-    """(Uniform, True) All engines that are attached compute the same bytes for the same tokens."""
+    """(IdentityConsistent, True) All engines that are attached compute the same bytes for the same
+    tokens."""
     FINGERPRINTS_DIFFER = "FingerprintsDiffer"
-    """(Uniform, False) Engines differ in model, version or layout; each finds only what its own
-    kind stored. Usual during a roll-out."""
+    """(IdentityConsistent, False) Engines differ in model, version or layout; each finds only what
+    its own kind stored. Usual during a roll-out."""
     NO_FINGERPRINTS = "NoFingerprints"
-    """(Uniform, Unknown) No engine is attached to an agent yet."""
+    """(IdentityConsistent, Unknown) No engine is attached to an agent yet."""
+    NO_REPORTS = "NoReports"
+    """(CapacityAllocated, Effective, Draining, Unknown) No agent has reported yet."""
+    ALLOCATED = "Allocated"
+    """(CapacityAllocated, True) Every agent that reports has what it was given."""
+    MEMORY_GROWING = "MemoryGrowing"
+    """(CapacityAllocated, False) Some agents do not have the memory yet that their pods requested;
+    usual for some seconds. Where it stays, the node or the container's limit has no more to give,
+    and the agent's log says so."""
+    DISK_UNAVAILABLE = "DiskUnavailable"
+    """(CapacityAllocated, False) Some agents cannot use their disk and serve without it; their logs
+    say why."""
+    BLOCKS_FOUND = "BlocksFound"
+    """(Effective, True) Engines find blocks that they need not compute."""
+    ENGINES_NOT_ATTACHED = "EnginesNotAttached"
+    """(Effective, False) Pods run for a quarter of an hour, and their engines never spoke to the
+    agent: the client is not loaded there."""
+    NOTHING_FOUND = "NothingFound"
+    """(Effective, False) More than 10,000 blocks were asked for and none was held."""
+    TOO_EARLY = "TooEarly"
+    """(Effective, Unknown) Engines have not asked for enough yet."""
+    OBSERVING = "Observing"
+    """(Effective, Unknown) `spec.mode` is Observe: nothing is stored."""
+    PAUSED = "Paused"
+    """(Effective, Unknown) `spec.mode` is Paused: every lookup misses."""
+    AGENTS_DRAINING = "AgentsDraining"
+    """(Draining, True) Some agents write down what they hold before their pods leave."""
+    NOTHING_DRAINS = "NothingDrains"
+    """(Draining, False) No agent is on its way out."""
 
 
 class Status(str, Enum):
@@ -79,120 +108,6 @@ class Finding:
     status: Status
     reason: Reason
     message: str
-
-
-@dataclass(frozen=True, slots=True)
-class Census:
-    """The pool's pods, sorted by what became of them; each tuple oldest first."""
-
-    matched: tuple[PodView, ...]
-    injected: tuple[PodView, ...]
-    ready: tuple[PodView, ...]
-    skipped: tuple[PodView, ...]
-    missed: tuple[PodView, ...]
-
-
-def census(world: PoolSnapshot, *, now_s: float) -> Census:
-    """A pod is ready when it has an agent that reported lately."""
-    injected = tuple(pod for pod in world.pods if pod.stamp and pod.stamp.injected)
-    return Census(
-        matched=world.pods,
-        injected=injected,
-        ready=tuple(pod for pod in injected if _is_fresh(world, pod, now_s)),
-        skipped=tuple(pod for pod in world.pods if pod.stamp and not pod.stamp.injected),
-        missed=tuple(pod for pod in world.pods if pod.stamp is None),
-    )
-
-
-def _is_fresh(world: PoolSnapshot, pod: PodView, now_s: float) -> bool:
-    heard = world.heard.get(pod.uid)
-    if heard is None:
-        return pod.uid in world.agents and now_s - world.started_s <= world.fresh_s
-    return now_s - heard.at_s <= world.fresh_s
-
-
-def beats_of(world: PoolSnapshot, pods: Census) -> list[Heartbeat]:
-    """The last reports of the ready pods that have reported to this operator."""
-    return [world.heard[pod.uid].beat for pod in pods.ready if pod.uid in world.heard]
-
-
-def findings(world: PoolSnapshot, pods: Census) -> Mapping[Type, Finding]:
-    """All conditions, in the order in which a reader wants to know."""
-    checks: Mapping[Type, Callable[[PoolSnapshot, Census], Finding]] = {
-        Type.ACCEPTED: _accepted,
-        Type.INJECTED: _injected,
-        Type.READY: _ready,
-        Type.UNIFORM: _uniform,
-    }
-    return {kind: check(world, pods) for kind, check in checks.items()}
-
-
-def _accepted(world: PoolSnapshot, _: Census) -> Finding:
-    if isinstance(world.pool, PoolUnreadable):
-        return Finding(Status.FALSE, Reason.UNREADABLE, f"{world.pool}")
-    return Finding(Status.TRUE, Reason.ACCEPTED, "The spec is understood.")
-
-
-def _injected(world: PoolSnapshot, pods: Census) -> Finding:
-    if not isinstance(world.pool, PoolUnreadable) and not world.pool.injection.enabled:
-        return Finding(Status.FALSE, Reason.INJECTION_OFF, "spec.injection.enabled is false.")
-    if not pods.matched:
-        return Finding(Status.UNKNOWN, Reason.NO_PODS, "No pod asks for this pool.")
-    told = []
-    if pods.skipped:
-        told.append(f"skipped, with a reason on each: {_named(pods.skipped)}")
-    if pods.missed:
-        told.append(f"made while the webhook was away: {_named(pods.missed)}")
-    if told:
-        reason = Reason.PODS_SKIPPED if pods.skipped else Reason.PODS_MISSED
-        count = f"{len(pods.injected)} of {len(pods.matched)} pods have an agent"
-        return Finding(Status.FALSE, reason, f"{count}; {'; '.join(told)}.")
-    return Finding(
-        Status.TRUE, Reason.ALL_INJECTED, "Every pod that asks for this pool has an agent."
-    )
-
-
-def _ready(_: PoolSnapshot, pods: Census) -> Finding:
-    if not pods.matched:
-        return Finding(Status.UNKNOWN, Reason.NO_PODS, "No pod asks for this pool.")
-    if not pods.injected:
-        return Finding(Status.UNKNOWN, Reason.NOTHING_INJECTED, "No pod of this pool has an agent.")
-    reporting = {pod.uid for pod in pods.ready}
-    silent = [pod for pod in pods.injected if pod.uid not in reporting]
-    if not silent:
-        return Finding(Status.TRUE, Reason.ALL_READY, "Every agent reports.")
-    count = f"{len(pods.ready)} of {len(pods.injected)} agents report"
-    mute = [pod for pod in silent if pod.running]
-    if mute:
-        return Finding(
-            Status.FALSE, Reason.AGENTS_SILENT, f"{count}; running but silent: {_named(mute)}."
-        )
-    return Finding(
-        Status.FALSE, Reason.AGENTS_STARTING, f"{count}; not running yet: {_named(silent)}."
-    )
-
-
-def _uniform(world: PoolSnapshot, pods: Census) -> Finding:
-    beats = beats_of(world, pods)
-    kinds = {frozenset(beat.fingerprints) for beat in beats if beat.fingerprints}
-    if not kinds:
-        return Finding(
-            Status.UNKNOWN, Reason.NO_FINGERPRINTS, "No engine is attached to an agent yet."
-        )
-    if len(kinds) == 1:
-        return Finding(Status.TRUE, Reason.ONE_FINGERPRINT, "All attached engines are of one kind.")
-    return Finding(
-        Status.FALSE,
-        Reason.FINGERPRINTS_DIFFER,
-        f"Engines of {len(kinds)} kinds are attached (model, version or layout differ); each finds"
-        " only what its own kind stored.",
-    )
-
-
-def _named(pods: Sequence[PodView]) -> str:
-    names = [pod.name for pod in pods[:NAMED_MAX]]
-    more = len(pods) - len(names)
-    return ", ".join(names) + (f" and {more} more" if more else "")
 
 
 def written(

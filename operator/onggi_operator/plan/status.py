@@ -7,28 +7,26 @@ from onggi_core.quantity import format_size
 from onggi_operator.observe.pods import PodView
 from onggi_operator.observe.totals import Counters, agents_field, totals_fields
 from onggi_operator.observe.world import PoolSnapshot
-from onggi_operator.plan.conditions import (
-    Census,
-    Finding,
-    Reason,
-    Status,
-    Type,
-    beats_of,
-    census,
-    findings,
-    written,
-)
+from onggi_operator.plan.census import Census, beats_of, census
+from onggi_operator.plan.conditions import Finding, Reason, Status, Type, written
+from onggi_operator.plan.findings import findings
 
 LISTED_MAX: Final = 20
 """Pods in `skipped` and `missed`, as in the schema: the newest tell what is wrong now."""
 
 NOTHING: Final = "-"
 
+MUST_BE_KNOWN: Final = (Type.ACCEPTED, Type.INJECTED, Type.READY)
+"""Conditions of which Unknown is worth a reader's attention."""
+
+SHOWN_WHEN_WELL: Final = (Reason.OBSERVING, Reason.PAUSED)
+"""Nothing is wrong, and nothing is saved either: a reader should not wonder why."""
+
 
 def plan_status(world: PoolSnapshot, *, now_s: float, now: str) -> dict[str, Any]:
     """`now_s` is the monotonic time of heartbeats, `now` the wall clock as the API writes it."""
     pods = census(world, now_s=now_s)
-    found = findings(world, pods)
+    found = findings(world, pods, now=now)
     capacity, used = _bytes(world, pods)
     return {
         "observedGeneration": world.generation,
@@ -92,14 +90,18 @@ def _display(
 
 
 def _first_reason(found: Mapping[Type, Finding]) -> Reason:
-    """Of the first condition that is not True. An engine that is not attached yet is no trouble, so
-    an unknown fingerprint is left out."""
+    """Of the first condition that is not as it should be. What only time will tell is no trouble,
+    unless there is nothing else to say; a drain is worth showing when all else is well."""
     for kind, finding in found.items():
-        if finding.status is Status.UNKNOWN and kind is Type.UNIFORM:
-            continue
-        if finding.status is not Status.TRUE:
+        if finding.status is Status.FALSE and kind is not Type.DRAINING:
             return finding.reason
-    return Reason.ALL_READY
+        if finding.status is Status.UNKNOWN and kind in MUST_BE_KNOWN:
+            return finding.reason
+    if found[Type.DRAINING].status is Status.TRUE:
+        return found[Type.DRAINING].reason
+    if found[Type.EFFECTIVE].reason in SHOWN_WHEN_WELL:
+        return found[Type.EFFECTIVE].reason
+    return found[Type.READY].reason
 
 
 def _use(used_bytes: int, capacity_bytes: int) -> str:
