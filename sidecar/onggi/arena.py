@@ -27,6 +27,7 @@ from onggi_core.arena_header import (
     has_memory,
     parse_header,
 )
+from onggi_core.board.reader import BoardReader
 
 _EPOCH: Final = slice(EPOCH_OFFSET, EPOCH_OFFSET + EPOCH_BYTES)
 
@@ -88,6 +89,7 @@ class Arena:
         """Called after the last of the copies that ran at one time."""
         self._first_byte = ctypes.c_char.from_buffer(self._map)  # keeps the mapping in place
         self.address = ctypes.addressof(self._first_byte)
+        self.board: BoardReader | None = None
         self._turns = self._check()
 
     def _check(self) -> memoryview:
@@ -105,8 +107,12 @@ class Arena:
                 f"{self.path} has extents of {header.extent_bytes} bytes in {header.file_bytes}; "
                 f"the agent announced {self._extent_bytes} in {self.file_bytes}"
             )
+        whole = memoryview(self._map)
+        if header.board_slots:
+            board = whole.toreadonly()[header.board_offset : header.front_bytes]
+            self.board = BoardReader(board, header.board_slots)
         begin = header.turns_offset
-        return memoryview(self._map)[begin : begin + header.turns_bytes].cast("I")
+        return whole[begin : begin + header.turns_bytes].cast("I")
 
     @property
     def alive(self) -> bool:

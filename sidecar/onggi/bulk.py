@@ -153,14 +153,16 @@ def load(client: Client, keys: Sequence[bytes], pages: Any, wait_s: float, space
     if memory.count < len(keys):
         raise ValueError(f"pages has {memory.count} entries for {len(keys)} keys; use one each")
     until_s = client.now_s() + wait_s
-    rest = parts(len(keys), blocks_in_part(page_bytes, from_disk=wait_s > 0))
+    done = _shown(client, keys, memory, space)
+    first = done
+    rest = parts(len(keys) - done, blocks_in_part(page_bytes, from_disk=wait_s > 0))
     ahead: deque[tuple[int, PendingLoad]] = deque()
-    done = 0
 
     def ask_for_next(count: int = 1) -> None:
         for begin, end in itertools.islice(rest, count):
             left_s = until_s - client.now_s() if wait_s else 0.0
-            ahead.append((end, client.load_prepare(keys[begin:end], wait_s=left_s)))
+            some = keys[first + begin : first + end]
+            ahead.append((first + end, client.load_prepare(some, wait_s=left_s)))
 
     ask_for_next(DISK_PARTS if wait_s else 1)
     try:
@@ -181,6 +183,29 @@ def load(client: Client, keys: Sequence[bytes], pages: Any, wait_s: float, space
     finally:
         for _, pending in ahead:
             pending.cancel()
+    return done
+
+
+def _shown(client: Client, keys: Sequence[bytes], memory: _Memory, space: int) -> int:
+    """Copy what can be copied without asking: of a chain that is here as a whole the parts before
+    one that has gone meanwhile."""
+    session = client.showing()
+    if session is None or session.shown is None:
+        return 0
+    shown, nbytes, done = session.shown, client.spaces[space].page_bytes, 0
+    most = blocks_in_part(nbytes, from_disk=False)
+    if len(keys) > most and shown.look(keys) is None:
+        return 0
+    while done < len(keys):
+        end = min(len(keys), done + most)
+        seen = shown.look(keys[done:end], space)
+        if seen is None:
+            break
+        held = memory.part(done, end)
+        if not shown.copy_out(seen, held.addresses, nbytes):
+            break
+        client.note_loaded(session, keys[done:end])
+        done = end
     return done
 
 

@@ -35,6 +35,7 @@ from onggi.outcomes import (
     StoreTicket,
 )
 from onggi.pending import PendingLoad, PendingStore
+from onggi.session import Session
 from onggi_core.identity import ROOT
 from onggi_core.wire.cut import Frame
 from onggi_core.wire.frame import SPACES_MAX, Op
@@ -58,7 +59,7 @@ DEADLINE_S: Final = 0.05
 """Default of a call: a thousand times what it takes, and little beside any prefill worth saving."""
 
 WAIT_MAX_S: Final = 60.0
-"""Longest wait for a promotion that may be asked for; whoever waits longer has lost track."""
+"""Longest wait for a promotion; whoever waits longer has lost track."""
 
 
 class Client:
@@ -86,6 +87,7 @@ class Client:
         self.spaces = tuple(spaces)
         log = log or logging.getLogger("onggi")
         self.now_s = clock
+        self.deadline_s = deadline_s
         self._link = Link(socket_path, self.spaces, engine, deadline_s, log, clock)
 
     @property
@@ -95,21 +97,17 @@ class Client:
         return session is not None and self._link.check(session)
 
     def tidy(self) -> None:
-        """Take in late replies, and give back what they bring. For whoever calls now and then
-        and may not call again soon; costs nothing while no reply is owed."""
+        """Send notes and take in late replies: for whoever may not call again soon."""
         session = self._link.current
-        if session is not None and session.open and session.channel.in_flight:
-            self._link.check(session)
+        if session is not None and session.open:
+            self._link.send_notes(session)
+            if session.channel.in_flight:
+                self._link.check(session)
 
     def populate_next(self) -> bool:
         """See Arena.populate_next; False while there is no session."""
         session = self._link.current
         return session is not None and session.open and session.arena.populate_next()
-
-    @property
-    def deadline_s(self) -> float:
-        """How long a call may take before it is a miss."""
-        return self._link.deadline_s
 
     @property
     def session_number(self) -> int:
@@ -125,6 +123,9 @@ class Client:
 
     def lookup(self, keys: Sequence[bytes]) -> Looked:
         """How much of a chain is there. Looked(0, 0) when the agent is gone or late."""
+        session = self.showing() if keys else None
+        if session is not None and session.shown is not None and session.shown.look(keys):
+            return Looked(len(keys), len(keys))
         return self._look(self._link.begin(Op.LOOKUP, packed_keys(keys)), "LOOKUP")
 
     def prefetch(self, keys: Sequence[bytes]) -> Looked:
@@ -193,6 +194,14 @@ class Client:
         told = session.open and self._link.tell(session, LoadComplete(load.ticket, outcome, used))
         session.release()
         return told
+
+    def showing(self) -> Session | None:
+        """See Link."""
+        return self._link.showing()
+
+    def note_loaded(self, session: Session, keys: Sequence[bytes]) -> None:
+        """Let the agent know, in time, what was loaded from its board."""
+        self._link.note(session, keys)
 
     # ---- storing
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from onggi.channel import Call, ChannelClosed
@@ -19,7 +19,7 @@ from onggi.session import AttachFailed, Session, attach
 from onggi_core.wire.cut import Frame
 from onggi_core.wire.frame import FATAL, Status, WireError
 from onggi_core.wire.replies import Reply, StoreCompleted, decode_reply
-from onggi_core.wire.requests import Hello, Request, SpaceSpec, StoreComplete
+from onggi_core.wire.requests import Hello, Loaded, Request, SpaceSpec, StoreComplete
 
 CLOSE_WAIT_S: Final = 1.0
 """For copies of other threads at close(): they take at most some 50 ms."""
@@ -29,6 +29,11 @@ REFUSALS_SAID_MAX: Final = 32
 
 UNREAD_MAX: Final = 16
 """Answers nobody waits for that may lie unread: some hundred fill a unix socket."""
+
+NOTE_KEYS: Final = 256
+"""Keys loaded from the board that are told at once: a frame of 4 KiB, 4 MiB of small pages."""
+NOTE_EVERY_S: Final = 0.05
+"""After as long as this the next load tells at once."""
 
 _TRY_LATER: Final = frozenset({Status.STOPPING, Status.TOO_MANY})
 """Refusals that say something about the agent's state and not about the request."""
@@ -75,6 +80,11 @@ class Link:
         self._attaching = threading.Lock()
         self._patience = Patience(self._log, f"agent at {self._socket_path}", self.now_s)
         self._refusals: set[str] = set()
+        self._noting = threading.Lock()
+        self._noted: list[tuple[bytes, ...]] = []
+        """Chains loaded from the board that the agent has not heard of."""
+        self._noted_keys = 0
+        self._noted_s = -NOTE_EVERY_S
 
     def session(self) -> Session | None:
         """The session to use now, attaching if it is time to; None: go on without."""
@@ -101,6 +111,14 @@ class Link:
         self._patience.went_well()
         return session
 
+    def showing(self) -> Session | None:
+        """The session, if its agent is there and has a board to read. That of one that has ended
+        still shows what it held."""
+        session = self.session()
+        if session is None or session.shown is None:
+            return None
+        return session if not session.channel.hung_up or self.check(session) else None
+
     @property
     def current(self) -> Session | None:
         """The session as it is, without attaching."""
@@ -126,7 +144,11 @@ class Link:
     def begin(self, op: int, payload: bytes) -> Asked | None:
         """Send a request and do not wait."""
         session = self.session()
-        return self._send(session, op, payload) if session is not None else None
+        if session is None:
+            return None
+        if self._noted:
+            self.send_notes(session)  # what is asked now may be what makes room
+        return self._send(session, op, payload)
 
     def end(
         self, asked: Asked, what: str, on_late: Callable[[Frame], None] | None = None
@@ -173,6 +195,25 @@ class Link:
             return False
         self._take_in(session)
         return True
+
+    def note(self, session: Session, keys: Sequence[bytes]) -> None:
+        """Tell the agent what was loaded from its board, some loads at a time: waking it costs
+        more than finding the blocks."""
+        with self._noting:
+            self._noted.append(tuple(keys))
+            self._noted_keys += len(keys)
+            soon = self.now_s() - self._noted_s < NOTE_EVERY_S
+            if soon and self._noted_keys < NOTE_KEYS:
+                return
+        self.send_notes(session)
+
+    def send_notes(self, session: Session) -> None:
+        """Say what was not said yet."""
+        with self._noting:
+            noted, self._noted, self._noted_keys = self._noted, [], 0
+            self._noted_s = self.now_s()
+        if noted:
+            self.tell(session, Loaded(tuple(noted)))
 
     def tell_of_store(self, session: Session, request: StoreComplete, sealed: int) -> None:
         """End a store without waiting. sealed: how many blocks that should make visible."""
@@ -241,7 +282,9 @@ class Link:
     def close(self) -> None:
         """End the session; calls answer MISS from now on. A store that is copying ends first."""
         self._closed = True
-        session, self._session = self.current, None
+        session = self.current
         if session is None:
             return
+        self.send_notes(session)
+        self._session = None
         session.end("closed by the client", CLOSE_WAIT_S)

@@ -9,6 +9,7 @@ import threading
 from typing import Final
 
 from onggi.arena import Arena, ArenaRefused
+from onggi.board import Shown, shown_to
 from onggi.channel import Channel, ChannelClosed
 from onggi.clock import Clock
 from onggi_core.wire.frame import Op, Status, WireError
@@ -39,12 +40,16 @@ class Session:
     told the pages) our side does not close, whatever it thinks of the agent.
     """
 
-    def __init__(self, channel: Channel, welcome: Welcome, arena: Arena) -> None:
+    def __init__(
+        self, channel: Channel, welcome: Welcome, arena: Arena, shown: Shown | None
+    ) -> None:
         self.number = next(_numbers)
         self.channel = channel
         self.welcome = welcome
         self.arena = arena
         self.epoch = welcome.epoch
+        self.shown = shown
+        """What can be loaded without asking; None: nothing."""
         self.lease_s = welcome.lease_ms / 1000.0 * LEASE_USED
         """How long after a request was sent the pages it names may be touched."""
         self._lock = threading.Lock()
@@ -116,7 +121,7 @@ def attach(socket_path: str, hello: Hello, clock: Clock) -> Session:
     except AttachFailed:
         channel.close("attaching failed")
         raise
-    return Session(channel, welcome, arena)
+    return Session(channel, welcome, arena, shown_to(arena, welcome, len(hello.spaces)))
 
 
 def _connect(socket_path: str, clock: Clock) -> Channel:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from onggi_core.arena_header import EPOCH_BYTES
+from onggi_core.board.writer import Board
 from onggi_core.engine.engine import Engine
 from onggi_core.engine.events import ExtentRefused, ExtentTouched
 from onggi_core.engine.state import Facts
@@ -24,7 +25,7 @@ from onggi_sidecar.arena.file import (
     volume_room_bytes,
 )
 from onggi_sidecar.arena.toucher import Settled, Toucher
-from onggi_sidecar.cgroup import OVERHEAD_BYTES, memory_limit_bytes
+from onggi_sidecar.cgroup import memory_limit_bytes, own_bytes
 from onggi_sidecar.config import AgentConfig
 from onggi_sidecar.disk.folder import ClaimedFolder, claim_folder
 from onggi_sidecar.disk.recovery import RecoveredTier, recover, system_dice
@@ -65,11 +66,12 @@ def open_arena(config: AgentConfig) -> ArenaFile:
             f"{spell_bytes(machine_bytes)}; ask for less"
         )
     limit_bytes = memory_limit_bytes()
-    allowed_bytes = asked_bytes if limit_bytes is None else limit_bytes - OVERHEAD_BYTES
+    needed_bytes = own_bytes(asked_bytes)
+    allowed_bytes = asked_bytes if limit_bytes is None else limit_bytes - needed_bytes
     if allowed_bytes < config.extent:
         raise StartRefused(
             f"the container may use {spell_bytes(limit_bytes or 0)}; an arena of one extent of "
-            f"{spell_bytes(config.extent)} and {spell_bytes(OVERHEAD_BYTES)} for the agent itself "
+            f"{spell_bytes(config.extent)} and {spell_bytes(needed_bytes)} for the agent itself "
             "do not fit into that; raise the limit, or lower extent"
         )
     arena = create_arena(
@@ -95,7 +97,7 @@ def open_arena(config: AgentConfig) -> ArenaFile:
     elif given_bytes < asked_bytes // config.extent * config.extent:
         cause = (
             f"the container may use {spell_bytes(limit_bytes or 0)}, and the agent needs "
-            f"{spell_bytes(OVERHEAD_BYTES)} of that itself"
+            f"{spell_bytes(needed_bytes)} of that itself"
         )
     elif given_bytes < asked_bytes and not config.memory_said:
         cause = f"it is given in extents of {spell_bytes(config.extent)}"
@@ -248,7 +250,8 @@ def make_engine(config: AgentConfig, arena: ArenaFile, opened: OpenedDisk | None
         segment_bytes=opened.found.plan.segment_bytes if opened else 0,
         segments=opened.found.plan.segments if opened else 0,
     )
-    return Engine(facts, replies.Mode[config.mode.name])
+    board = Board(arena.board, header.board_slots)
+    return Engine(facts, replies.Mode[config.mode.name], board)
 
 
 async def end_disk(disk: DiskTier, writes_left: Callable[[], int], deadline_s: float) -> None:

@@ -8,12 +8,19 @@ unasked would be killed, or would take it from everybody else.
 from pathlib import Path
 from typing import Final
 
+from onggi_core.board.layout import Layout, slots_for
+
 OVERHEAD_BYTES: Final = 64 * 1024 * 1024
 """The agent beyond its arena: interpreter and libraries, 45 MiB measured idle, and its index."""
 _UNLIMITED_FROM_BYTES: Final = 1 << 60
 """cgroup v1 writes `no limit` as a huge number."""
 _DEPTH_MAX: Final = 64
 """Groups above each other; a node has six or so."""
+
+
+def own_bytes(arena_bytes: int) -> int:
+    """What an agent needs beside its arena: itself, and the board of it."""
+    return OVERHEAD_BYTES + Layout(slots_for(arena_bytes)).nbytes
 
 
 def memory_limit_bytes(

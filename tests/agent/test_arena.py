@@ -15,13 +15,15 @@ from onggi_core.arena_header import (
     NotAnArena,
     parse_header,
 )
+from onggi_core.board.layout import Layout
 from onggi_sidecar.arena.file import ArenaFile, create_arena
 from onggi_sidecar.arena.toucher import Settled, Toucher
 from onggi_sidecar.errors import StartRefused
 
 MIB = 1024 * 1024
 EPOCH = bytes(range(16))
-FRONT = 2 * mmap.PAGESIZE
+BOARD = Layout(512).nbytes
+FRONT = 2 * mmap.PAGESIZE + BOARD
 
 
 def make(folder: Path, *, size_bytes: int = 8 * MIB, extent_bytes: int = 2 * MIB) -> ArenaFile:
@@ -61,14 +63,17 @@ def touch_all(arena: ArenaFile) -> tuple[list[int], Settled]:
 
 def test_the_header_lies_where_the_format_page_says(memory_folder: Path) -> None:
     make(memory_folder)
-    raw = (memory_folder / "arena").read_bytes()[:56]
+    raw = (memory_folder / "arena").read_bytes()[:72]
     assert raw[:8] == b"ONGGIARN"
-    assert raw[8:16] == (2).to_bytes(4, "little") + (56).to_bytes(4, "little")
+    assert raw[8:16] == (3).to_bytes(4, "little") + (72).to_bytes(4, "little")
     assert raw[16:32] == EPOCH
     assert int.from_bytes(raw[32:40], "little") == 2 * MIB
     assert int.from_bytes(raw[40:44], "little") == 4
     assert int.from_bytes(raw[44:48], "little") == 4096
     assert int.from_bytes(raw[48:56], "little") == 2 * MIB
+    assert int.from_bytes(raw[56:64], "little") == 8192
+    assert int.from_bytes(raw[64:68], "little") == 512
+    assert raw[68:72] == bytes(4)
 
 
 def test_the_file_has_exactly_its_size_and_belongs_to_the_group(memory_folder: Path) -> None:
@@ -239,8 +244,8 @@ def test_a_volume_too_small_is_a_sentence_and_not_a_signal(
     ("raw", "sentence"),
     [
         (b"", "has 0 bytes"),
-        (b"NOTONGGI" + bytes(48), "magic is b'NOTONGGI'"),
-        (b"ONGGIARN" + (1).to_bytes(4, "little") + bytes(44), "version is 1"),
+        (b"NOTONGGI" + bytes(64), "magic is b'NOTONGGI'"),
+        (b"ONGGIARN" + (1).to_bytes(4, "little") + bytes(60), "version is 1"),
         (ArenaHeader(EPOCH, MIB, 600_000).pack(), "turns of 600000 extents lie at 4096, outside"),
     ],
 )

@@ -279,6 +279,7 @@ def paused_agent_stores_nothing(folder: Path, operator: Operator) -> None:
     )
     agent.wait_for("mode_set")
     client = BareClient(agent)
+    until("the mode to be in force", lambda: client.stats()["mode"] != "Active")
     assert client.store(chain(3)) == 0
     client.close()
     beat = operator.beats[0]

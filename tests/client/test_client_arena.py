@@ -50,7 +50,7 @@ def attach(path: Path, file_bytes: int = DATA_OFFSET_BYTES + 4 * MIB) -> Arena:
     ("changes", "said"),
     [
         ({"magic": b"ONGGIXXX"}, "magic is b.ONGGIXXX"),
-        ({"version": b"\x01\0\0\0"}, "version is 1 with 56 header bytes, should be 2"),
+        ({"version": b"\x01\0\0\0"}, "version is 1 with 72 header bytes, should be 3"),
         ({"epoch": bytes(16)}, "has epoch 0000"),
     ],
 )

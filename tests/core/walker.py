@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from onggi_core.board.reader import BoardReader
 from onggi_core.engine.engine import Engine
 from onggi_core.engine.state import State
 from onggi_core.engine.tier import Tier
@@ -27,6 +28,7 @@ def check(engine: Engine) -> None:
     _check_pins(state)
     _check_waits(state)
     _check_budgets(state)
+    _check_board(state)
 
 
 def _check_names(state: State) -> None:
@@ -145,3 +147,19 @@ def _check_budgets(state: State) -> None:
         assert tier.used_bytes <= len(here) * region_bytes
         assert set(regions.leaving) <= tier.slab._withdrawn
         assert set(tier.slab._regions) | set(tier.slab.spare) <= here
+
+
+def _check_board(state: State) -> None:
+    """Shown is what is sealed, where it lies, and nothing else."""
+    board, pages, index = state.board, state.host.pages, state.blocks
+    reader = BoardReader(board.buffer, board.layout.slots)
+    shown = [block for block in range(len(pages.states)) if board.shows(block)]
+    assert board.shown_blocks == len(shown)
+    for block in shown:
+        assert pages.states[block] in READABLE, f"{block} is shown and {pages.state(block)!r}"
+        space = state.space_rows[index.space[block]]
+        assert space is not None
+        slot = board.slot_of(block)
+        assert reader.shows(slot, space.tag, index.keys[block], pages.places[block])
+    sealed = sum(page in READABLE for page in pages.states)
+    assert len(shown) == sealed or board.unshown_blocks, "sealed and not shown"

@@ -10,7 +10,7 @@ import pytest
 from agent_process import MIB, PAGE_BYTES, SMALL, AgentProcess, BareClient, chain, ready, until
 from machine import MemoryGroup
 
-from onggi_sidecar.cgroup import OVERHEAD_BYTES
+from onggi_sidecar.cgroup import OVERHEAD_BYTES, own_bytes
 
 ARENA_BYTES = 64 * MIB
 EXTENT = ("--extent", "4MiB")
@@ -66,7 +66,7 @@ def test_an_agent_lives_within_its_arena_and_the_overhead_that_is_documented(
 ) -> None:
     """OOM-killed under its own load: vllm-project/production-stack#923. Here more is stored than
     fits, some is read back from disk, and 200 clients are connected."""
-    memory_group.limit(ARENA_BYTES + OVERHEAD_BYTES)
+    memory_group.limit(ARENA_BYTES + own_bytes(ARENA_BYTES))
     disk = ("--disk", "256MiB", "--disk-path", str(tmp_path / "disk"))
     flags = ("--memory", "64MiB", *EXTENT, *disk)
     agent = AgentProcess(memory_folder, *flags, patch=_join(memory_group))
@@ -82,7 +82,7 @@ def test_an_agent_lives_within_its_arena_and_the_overhead_that_is_documented(
         for key, page in list(chain(100, seed=seed).items())[::10]:
             assert client.load((key,)) in ([], [page])
     assert memory_group.killed == 0
-    assert memory_group.used_bytes <= ARENA_BYTES + OVERHEAD_BYTES
+    assert memory_group.used_bytes <= ARENA_BYTES + own_bytes(ARENA_BYTES)
     for one in crowd:
         one.close()
     client.close()
@@ -92,12 +92,12 @@ def test_an_agent_lives_within_its_arena_and_the_overhead_that_is_documented(
 def test_an_arena_larger_than_the_limit_is_cut_down_and_not_killed_for(
     memory_group: MemoryGroup, agents: list[AgentProcess], memory_folder: Path
 ) -> None:
-    memory_group.limit(32 * MIB + OVERHEAD_BYTES)
+    memory_group.limit(32 * MIB + own_bytes(1024 * MIB))
     agent = AgentProcess(memory_folder, "--memory", "1GiB", *EXTENT, patch=_join(memory_group))
     agents.append(agent)
     said = agent.wait_for("arena_cut_down")
     assert said["given_bytes"] == 32 * MIB
-    assert "the container may use 100663296 bytes (96MiB)" in said["message"]
+    assert "the container may use 103813120 bytes (99MiB)" in said["message"]
     assert agent.wait_for("arena_ready")["ready_bytes"] == 32 * MIB
     agent.wait_for("listening")
     client = BareClient(agent)

@@ -16,7 +16,10 @@ import pytest
 from agent_process import MIB, PAGE_BYTES, REPOSITORY, WAIT_S, AgentProcess, BareClient, chain
 from machine import MemoryGroup
 
+from onggi_core.board.layout import Layout, slots_for
+
 ARENA_BYTES = 48 * MIB
+BOARD_BYTES = Layout(slots_for(ARENA_BYTES)).nbytes
 BLOCKS = ARENA_BYTES // PAGE_BYTES
 SHARED_BYTES_MAX = ARENA_BYTES + 64 * MIB
 ENGINE = f"""
@@ -107,7 +110,7 @@ def _restart(pod: Pod, *, agent_kills: int, engine_kills: int) -> None:
         client.store(stored)
         client.close()
         files = sum(path.stat().st_blocks * 512 for path in pod.folder.iterdir())
-        assert files <= ARENA_BYTES + 64 * 1024
+        assert files <= ARENA_BYTES + BOARD_BYTES + 64 * 1024
         assert pod.group.shared_bytes <= SHARED_BYTES_MAX
         assert pod.group.killed == 0
         kill()

@@ -38,6 +38,11 @@ class Arena:
         at = self._at(offset, page_bytes)
         return bytes(self._bytes[at : at + scaled(page_bytes)])
 
+    def peek(self, offset: int, page_bytes: int) -> bytes:
+        """As read, by somebody who was given nothing: what is not there reads as zeros."""
+        at = (offset - DATA_OFFSET_BYTES) // SCALE
+        return bytes(self._bytes[at : at + scaled(page_bytes)])
+
     def write(self, offset: int, content: bytes, begin: int = 0) -> None:
         """content[begin:] goes where it lies in the page at `offset`."""
         at = self._at(offset, len(content) * SCALE) + begin

@@ -66,6 +66,8 @@ class Session:
         self.life = life
         self.specs = specs
         self.number = client.open_stream(life)
+        self.tags: tuple[int, ...] = ()
+        """Its spaces' numbers on the board, once it was greeted."""
         self.open = True
 
     @property
@@ -119,7 +121,9 @@ class Client:
         self.session = session
         self._tasks[0] = (self._tasks[0][0], session)
         welcome = yield Call(Hello(self.number, "sim", session.specs))
-        if not isinstance(welcome, Welcome):
+        if isinstance(welcome, Welcome):
+            session.tags = welcome.tags
+        else:
             self.close(session)
 
     def open_stream(self, life: Life) -> int:

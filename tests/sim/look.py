@@ -7,6 +7,7 @@ from typing import Any
 
 from tests.core import walker
 
+from onggi_core.board.reader import BoardReader
 from onggi_core.engine.state import State
 from onggi_core.page import PageState
 from onggi_core.region import QUARANTINED
@@ -17,6 +18,12 @@ ONLY_COUNTED = ("lookup_requests", "lookup_blocks")
 
 def _state(engine: Any) -> State:
     return engine._state
+
+
+def board(engine: Any) -> BoardReader:
+    """As a client sees it."""
+    shown = _state(engine).board
+    return BoardReader(shown.buffer, shown.layout.slots)
 
 
 def stats(engine: Any) -> dict[str, Any]:

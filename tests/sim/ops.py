@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from tests.sim import look
 from tests.sim.clients import Call, Pause, Session, Task
 
 from onggi_core.identity import ROOT
 from onggi_core.wire.replies import LoadPrepared, Slot, StorePrepared
 from onggi_core.wire.requests import (
     LoadComplete,
+    Loaded,
     LoadOutcome,
     LoadPrepare,
     Lookup,
@@ -21,6 +23,9 @@ from onggi_core.wire.requests import (
     StoreOutcome,
     StorePrepare,
 )
+
+UNIT: Final = 4096
+"""What places on the board are counted in."""
 
 REFUSED: Final = frozenset(int(slot) for slot in Slot)
 
@@ -131,6 +136,34 @@ def _may_believe(session: Session, sent_s: float) -> bool:
     return session.open and not session.life.arena.retired and now_s - sent_s < session.lease_s
 
 
+def peek(session: Session) -> Task:
+    """Copies what the board shows without asking, and believes it if it is shown afterwards."""
+    rng, life = session.client.world.rng, session.life
+    if not session.tags or not session.alive:
+        return
+    board, chain = look.board(life.engine), some_chain(session)
+    number = rng.randrange(len(session.specs))
+    space = session.specs[number]
+    seen = board.look(session.tags[number], b"".join(chain))
+    if not seen.blocks or not board.open:
+        return
+    copies = []
+    for unit in seen.units:
+        offset = life.facts.data_offset + unit * UNIT
+        content = life.arena.peek(offset, space.page_bytes)
+        if rng.random() < 0.3:
+            yield Pause(session.client.pause_s())
+            half = len(content) // 2
+            content = content[:half] + life.arena.peek(offset, space.page_bytes)[half:]
+        copies.append(content)
+    if life.arena.retired or not board.still(seen):
+        session.client.world.happened["board changed under a copy"] += 1
+        return
+    for key, content in zip(chain, copies, strict=False):
+        session.client.world.believed(session, space, key, content)
+    yield Call(Loaded((chain[: seen.blocks],)))
+
+
 def trust(session: Session) -> Task:
     """Look a prompt up and load it at once: the promises checker compares the two."""
     chain = some_chain(session)
@@ -148,5 +181,6 @@ OBEDIENT: Final[dict[Callable[[Session], Task], int]] = {
     store_all_ranks: 10,
     load: 40,
     trust: 10,
+    peek: 20,
     stats: 1,
 }

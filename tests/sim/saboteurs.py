@@ -264,6 +264,22 @@ class LosesAnEnd(Saboteur):
         return super().step(event, now_s)
 
 
+class StaysOnTheBoard(Saboteur):
+    """The stamp of what leaves the arena is not cleared. The agent's own books look well."""
+
+    def __init__(self, facts: Facts) -> None:
+        super().__init__(facts)
+        board = self._state.board
+        clear, stamps = board.take_off, board._stamps
+
+        def keep_stamps(blocks: Any) -> None:
+            kept = bytes(stamps)
+            clear(blocks)
+            stamps.cast("B")[:] = kept
+
+        board.take_off = keep_stamps
+
+
 class Raises(Saboteur):
     def step(self, event: Event, now_s: float) -> list[Action]:
         if isinstance(event, WriteEnded):
@@ -287,6 +303,7 @@ PLANTED: Final[tuple[tuple[Callable[[Facts], Saboteur], str, str], ...]] = (
     (MissesTheEnd, "deaths", "sessions"),
     (RefusesAndObeys, "hostile", "refusals"),
     (LosesAnEnd, "calm", "leaks"),
+    (StaysOnTheBoard, "cramped", "bytes"),
     (Raises, "calm", "no-fault"),
 )
 """Which bug, in which world, which checker finds it."""

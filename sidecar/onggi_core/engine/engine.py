@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from onggi_core.board.layout import SLOTS_MIN, Layout
+from onggi_core.board.writer import Board
 from onggi_core.engine import (
     adoption,
     budgets,
@@ -37,10 +39,11 @@ from onggi_core.engine.state import Facts, State
 from onggi_core.engine.stats import snapshot
 from onggi_core.errors import BadRequest
 from onggi_core.wire.frame import Op, Status
-from onggi_core.wire.replies import LoadCompleted, Mode, Reply, StatsReply
+from onggi_core.wire.replies import LoadCompleted, Mode, Noted, Reply, StatsReply
 from onggi_core.wire.requests import (
     Hello,
     LoadComplete,
+    Loaded,
     LoadPrepare,
     Lookup,
     Prefetch,
@@ -56,8 +59,13 @@ REST_S: Final = 5.0
 class Engine:
     """One agent's decisions. Not thread-safe: one loop steps it, and every step is quick."""
 
-    def __init__(self, facts: Facts, mode: Mode = Mode.ACTIVE) -> None:
-        self._state = State(facts, mode)
+    def __init__(self, facts: Facts, mode: Mode = Mode.ACTIVE, board: Board | None = None) -> None:
+        """board: where clients see what the host tier holds; None: one that nobody sees."""
+        if board is None:
+            board = Board(bytearray(Layout(SLOTS_MIN).nbytes), SLOTS_MIN)
+        if mode is not Mode.PAUSED:
+            board.open()
+        self._state = State(facts, mode, board)
         self._rested_s = 0.0
         self._following = Following()
 
@@ -92,10 +100,15 @@ class Engine:
                 adoption.adopt(state, event)
             case ModeSet():
                 state.mode = event.mode
+                if event.mode is Mode.PAUSED or state.stopping:
+                    state.board.close()
+                else:
+                    state.board.open()
             case Tick():
                 self._tick(now_s)
             case Stopping():
                 state.stopping = True
+                state.board.close()
                 for load in tuple(state.waiting_loads):
                     loads.time_over(state, load, now_s)
         return state.actions
@@ -153,6 +166,12 @@ class Engine:
                     return None
                 loads.complete(state, session, state.loads[ticket], asked.request)
                 return LoadCompleted()
+            case Loaded(chains):
+                for keys in chains:
+                    if not session.announces:
+                        self._following.asked(state, session, keys)
+                    loads.read_from_board(state, session, keys)
+                return Noted()
             case StatsRequest():
                 return StatsReply(self.stats())
             case Hello():

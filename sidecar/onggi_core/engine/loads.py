@@ -8,6 +8,7 @@ from typing import Final
 from onggi_core.engine import promotion
 from onggi_core.engine.actions import Answer
 from onggi_core.engine.session import Load, Session
+from onggi_core.engine.space import Space
 from onggi_core.engine.state import LEASE_S, State
 from onggi_core.index.blocks import HINTED, UNREAD
 from onggi_core.page import ARRIVING, READABLE, PageState
@@ -189,20 +190,42 @@ def complete(state: State, session: Session, load: Load, done: LoadComplete) -> 
     """The client is done with the pages; what it loaded and uses counts as hits."""
     if done.outcome is LoadOutcome.LOADED:
         used = [run[: done.blocks] for run in load.runs]
-        blocks = len(used[0])
-        from_disk = _unread(state, used)
-        if from_disk:
-            flags = state.blocks.flags
-            for run in used:
-                for block in run:
-                    state.counters.prefetch_useful_blocks += bool(flags[block] & HINTED)
-                    flags[block] &= ~(UNREAD | HINTED)
-        state.counters.hit_disk_blocks += from_disk
-        state.counters.hit_host_blocks += blocks - from_disk
-        state.counters.tokens_saved += blocks * load.spaces[0].spec.block_tokens
-        page_bytes = sum(space.spec.page_bytes for space in load.spaces)
-        state.counters.loaded_bytes += blocks * page_bytes
+        _count_used(state, load.spaces, used, len(used[0]))
     release(state, session, load)
+
+
+def read_from_board(state: State, session: Session, keys: Sequence[bytes]) -> None:
+    """The client found these blocks by itself and has used them: what a load would count, and move
+    in the ranking. What has gone since was used all the same."""
+    counted = not session.announces
+    if counted:
+        state.counters.lookup_requests += 1
+        state.counters.lookup_blocks += len(keys)
+    runs = [space.known(keys) for space in session.spaces]
+    use, ranking = state.use(), state.host.ranking
+    states = state.blocks.host.states
+    for run in runs:
+        if len(run) == len(keys) and states[run[-1]]:
+            (ranking.hit if counted else ranking.touch)(run[-1], use)
+    _count_used(state, session.spaces, runs, len(keys))
+
+
+def _count_used(
+    state: State, spaces: Sequence[Space], runs: Sequence[Sequence[int]], blocks: int
+) -> None:
+    """runs: those of the `blocks` used ones that are still known, a run a space."""
+    from_disk = _unread(state, runs)
+    if from_disk:
+        flags = state.blocks.flags
+        for run in runs:
+            for block in run:
+                state.counters.prefetch_useful_blocks += bool(flags[block] & HINTED)
+                flags[block] &= ~(UNREAD | HINTED)
+    state.counters.hit_disk_blocks += from_disk
+    state.counters.hit_host_blocks += blocks - from_disk
+    state.counters.tokens_saved += blocks * spaces[0].spec.block_tokens
+    page_bytes = sum(space.spec.page_bytes for space in spaces)
+    state.counters.loaded_bytes += blocks * page_bytes
 
 
 def release(state: State, session: Session, load: Load) -> None:
@@ -238,7 +261,7 @@ def _unread(state: State, runs: Sequence[Sequence[int]]) -> int:
     flags = [state.blocks.flags_of(run) for run in runs]
     if not any(map(any, flags)):
         return 0
-    return sum(any(flag & UNREAD for flag in row) for row in zip(*flags, strict=True))
+    return sum(any(flag & UNREAD for flag in row) for row in zip(*flags, strict=False))
 
 
 def _cut(state: State, load: Load, rows: int) -> None:

@@ -12,6 +12,7 @@ from onggi_core.engine.events import IoOutcome, ReadEnded
 from onggi_core.engine.space import Space
 from onggi_core.engine.state import CHUNK_BYTES, Read, State
 from onggi_core.index.blocks import HINTED, UNREAD
+from onggi_core.index.ids import as_run
 from onggi_core.page import READABLE, PageEvent
 
 READS_MAX: Final = 1024
@@ -118,6 +119,11 @@ def ended(state: State, event: ReadEnded, now_s: float) -> None:
     state.breaker.ended(worst, began_s=read.began_s, now_s=now_s)
     state.disk.unpin(read.blocks)
     use = state.use()
+    came = [
+        block
+        for block, outcome in zip(read.blocks, event.outcomes, strict=True)
+        if outcome is IoOutcome.DONE
+    ]
     for block, outcome in zip(read.blocks, event.outcomes, strict=True):
         state.hinted.pop(block, None)
         if outcome is IoOutcome.DONE:
@@ -129,6 +135,7 @@ def ended(state: State, event: ReadEnded, now_s: float) -> None:
             loads.arrived(state, block, now_s)
         else:
             _failed(state, read.space, block, outcome, now_s)
+    state.show(read.space, as_run(came))
 
 
 def _failed(state: State, space: Space, block: int, outcome: IoOutcome, now_s: float) -> None:

@@ -38,6 +38,7 @@ def hello(state: State, session: Session, asked: Hello) -> Welcome:
         extent_bytes=facts.extent_bytes,
         lease_ms=int(LEASE_S * 1000),
         arena=facts.arena,
+        tags=tuple([space.tag for space in session.spaces]),
     )
 
 

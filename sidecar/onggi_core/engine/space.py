@@ -19,15 +19,23 @@ class TierName(enum.Enum):
 class Space:
     """Keys of one space never meet those of another: a different fingerprint can only miss.
 
-    number: its row in the index. group: the same for all spaces whose pages take the same room.
+    number: its row in the index. tag: its number on the board, never given to another space. group:
+    the same for all spaces whose pages take the same room.
     """
 
-    __slots__ = ("group", "ids", "number", "segments", "spec", "stride_bytes")
+    __slots__ = ("group", "ids", "number", "segments", "spec", "stride_bytes", "tag")
 
     def __init__(
-        self, number: int, spec: SpaceSpec, group: int, ids: dict[bytes, int], ends: Sequence[int]
+        self,
+        number: int,
+        tag: int,
+        spec: SpaceSpec,
+        group: int,
+        ids: dict[bytes, int],
+        ends: Sequence[int],
     ) -> None:
         self.number = number
+        self.tag = tag
         self.spec = spec
         self.group = group
         self.ids = ids

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from onggi_core.board.writer import Board
 from onggi_core.breaker import Breaker
 from onggi_core.engine.actions import Action, ForgetPage
 from onggi_core.engine.counters import Counters
@@ -72,12 +73,13 @@ class Read(NamedTuple):
 
 
 class State:
-    def __init__(self, facts: Facts, mode: Mode) -> None:
+    def __init__(self, facts: Facts, mode: Mode, board: Board) -> None:
         for name in ("extent_bytes", "segment_bytes"):
             if getattr(facts, name) % ALIGN_BYTES:
                 raise BadRequest(name, getattr(facts, name), f"use multiples of {ALIGN_BYTES}")
         self.facts = facts
         self.mode = mode
+        self.board = board
         self.stopping = False
         self.counters = Counters()
         self.blocks = Blocks()
@@ -123,6 +125,7 @@ class State:
         self.loads: OrderedDict[int, Load] = OrderedDict()
         self.actions: list[Action] = []
         self._serial = 0
+        self._tag = 0
         self._use = 0
 
     @property
@@ -148,7 +151,8 @@ class State:
         rows, all_ids = self.space_rows, self.blocks.ids
         number = rows.index(None) if None in rows else len(rows)
         group = self.groups.setdefault(stride_of(spec.page_bytes), len(self.groups))
-        space = Space(number, spec, group, {}, self.facts.segment_tokens)
+        self._tag += 1
+        space = Space(number, self._tag, spec, group, {}, self.facts.segment_tokens)
         if number == len(rows):
             rows.append(space)
             all_ids.append(space.ids)
@@ -171,8 +175,14 @@ class State:
         ranking = ChainRanking(LeastRecent())
         return Tier(self.blocks, pages, ranking, region_bytes, self.space_rows, evicted)
 
+    def show(self, space: Space, blocks: Sequence[int]) -> None:
+        """Sealed blocks of the host tier, where clients see them."""
+        keys = self.blocks.keys_of(blocks)
+        self.board.show(blocks, space.tag, keys, self.blocks.host.units(blocks))
+
     def _left_host(self, _space: Space, blocks: range) -> None:
         index, count = self.blocks, len(blocks)
+        self.board.take_off(blocks)
         self.counters.evicted_host_blocks += count
         flags = index.flags[blocks.start : blocks.stop]
         if any(flags):

@@ -27,6 +27,8 @@ def snapshot(state: State) -> dict[str, Any]:
         "host_pages": state.host.used_pages,
         "disk_pages": state.disk.used_pages,
         "blocks": len(state.blocks),
+        "shown_blocks": state.board.shown_blocks,
+        "unshown_blocks": state.board.unshown_blocks,
         "sessions": len(state.sessions),
         "spaces": len(state.spaces),
         "fingerprints": [space.spec.fingerprint.hex() for space in state.spaces.values()],

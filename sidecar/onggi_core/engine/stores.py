@@ -128,6 +128,7 @@ def complete(
         return StoreCompleted(0)
     blocks, disk = store.blocks, state.disk.pages.states
     state.host.seal(blocks, PageEvent.SEALED)
+    state.show(store.space, blocks)
     if state.has_disk:
         state.dirty.update({block: None for block in blocks if disk[block] == PageState.FREE})
     _recall(state, store)

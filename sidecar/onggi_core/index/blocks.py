@@ -153,6 +153,11 @@ class Blocks:
             return self.parent[blocks.start : blocks.stop]
         return [self.parent[block] for block in blocks]
 
+    def keys_of(self, blocks: Sequence[int]) -> list[bytes]:
+        if type(blocks) is range:
+            return self.keys[blocks.start : blocks.stop]
+        return list(map(self.keys.__getitem__, blocks))
+
     def flags_of(self, blocks: Sequence[int]) -> bytes | bytearray:
         if type(blocks) is range:
             return self.flags[blocks.start : blocks.stop]

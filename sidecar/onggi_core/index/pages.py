@@ -75,13 +75,15 @@ class Pages:
         """Where its page begins, in bytes from the start of the tier."""
         return self.places[block] << UNIT_BITS
 
+    def units(self, blocks: Sequence[int]) -> array[int]:
+        """Where pages begin, in units of 4 KiB."""
+        if type(blocks) is range:
+            return self.places[blocks.start : blocks.stop]
+        return array("I", map(self.places.__getitem__, blocks))
+
     def offsets(self, blocks: Sequence[int], base: int) -> tuple[int, ...]:
         """Where pages begin, counted from `base` bytes before the tier."""
-        if type(blocks) is range:
-            units: Sequence[int] = self.places[blocks.start : blocks.stop]
-        else:
-            units = list(map(self.places.__getitem__, blocks))
-        return tuple([(unit << UNIT_BITS) + base for unit in units])
+        return tuple([(unit << UNIT_BITS) + base for unit in self.units(blocks)])
 
     def runs(self, blocks: range, stride: int, region_bytes: int) -> Iterator[tuple[int, int]]:
         """The places of `blocks` as rows within one region: where each begins, and its pages."""

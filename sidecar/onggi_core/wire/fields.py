@@ -86,3 +86,16 @@ def offsets_from(payload: bytes, at: int, where: str) -> tuple[tuple[int, ...], 
     if len(payload) < end:
         raise WireError(Status.BAD_FRAME, f"{where} is cut: {len(payload)} of {end} bytes")
     return struct.unpack_from(f"<{count}Q", payload, at), end
+
+
+def numbers_to(numbers: Sequence[int]) -> bytes:
+    """Small numbers, after their count: one a space."""
+    return _LENGTH.pack(len(numbers)) + struct.pack(f"<{len(numbers)}I", *numbers)
+
+
+def numbers_from(payload: bytes, at: int, where: str) -> tuple[tuple[int, ...], int]:
+    """The numbers at `at`, and the place behind them."""
+    (count,) = unpack(_LENGTH, payload, at, where)
+    shape = struct.Struct(f"<{count}I")
+    at += _LENGTH.size
+    return unpack(shape, payload, at, where), at + shape.size

@@ -37,6 +37,7 @@ class Op(enum.IntEnum):
     LOAD_PREPARE = 6
     LOAD_COMPLETE = 7
     STATS = 8
+    LOADED = 9
 
 
 class Status(enum.IntEnum):

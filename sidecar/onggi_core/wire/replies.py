@@ -8,7 +8,16 @@ import struct
 from dataclasses import dataclass
 from typing import Any, Final
 
-from onggi_core.wire.fields import offsets_from, offsets_to, text_from, text_to, unpack, whole
+from onggi_core.wire.fields import (
+    numbers_from,
+    numbers_to,
+    offsets_from,
+    offsets_to,
+    text_from,
+    text_to,
+    unpack,
+    whole,
+)
 from onggi_core.wire.frame import Op, Status, WireError
 
 
@@ -48,6 +57,8 @@ class Welcome:
     extent_bytes: int
     lease_ms: int
     arena: str
+    tags: tuple[int, ...] = ()
+    """The spaces' numbers on the board, in the order of HELLO."""
     op: Op = Op.HELLO
 
     def encode(self) -> bytes:
@@ -61,13 +72,14 @@ class Welcome:
             self.extent_bytes,
             self.lease_ms,
         )
-        return head + text_to(self.arena)
+        return head + text_to(self.arena) + numbers_to(self.tags)
 
     @classmethod
     def decode(cls, payload: bytes) -> Welcome:
         version, mode, session, epoch, *sizes = unpack(_WELCOME, payload, 0, "WELCOME")
         arena_bytes, data_offset, extent_bytes, lease_ms = sizes
         arena, at = text_from(payload, _WELCOME.size, "arena")
+        tags, at = numbers_from(payload, at, "WELCOME")
         whole(payload, at, "WELCOME")
         if mode not in {m.value for m in Mode}:
             raise WireError(Status.BAD_FRAME, f"mode is {mode}; use 1 to {max(Mode).value}")
@@ -81,6 +93,7 @@ class Welcome:
             extent_bytes=extent_bytes,
             lease_ms=lease_ms,
             arena=arena,
+            tags=tags,
         )
 
 
@@ -184,6 +197,19 @@ class LoadCompleted:
 
 
 @dataclass(frozen=True, slots=True)
+class Noted:
+    op: Op = Op.LOADED
+
+    def encode(self) -> bytes:
+        return b""
+
+    @classmethod
+    def decode(cls, payload: bytes) -> Noted:
+        whole(payload, 0, "LOADED")
+        return cls()
+
+
+@dataclass(frozen=True, slots=True)
 class StatsReply:
     stats: dict[str, Any]
     op: Op = Op.STATS
@@ -203,7 +229,14 @@ class StatsReply:
 
 
 Reply = (
-    Welcome | Looked | StorePrepared | StoreCompleted | LoadPrepared | LoadCompleted | StatsReply
+    Welcome
+    | Looked
+    | StorePrepared
+    | StoreCompleted
+    | LoadPrepared
+    | LoadCompleted
+    | Noted
+    | StatsReply
 )
 
 _CLASSES: Final[dict[int, type[Reply]]] = {
@@ -214,6 +247,7 @@ _CLASSES: Final[dict[int, type[Reply]]] = {
     Op.STORE_COMPLETE: StoreCompleted,
     Op.LOAD_PREPARE: LoadPrepared,
     Op.LOAD_COMPLETE: LoadCompleted,
+    Op.LOADED: Noted,
     Op.STATS: StatsReply,
 }
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import enum
 import struct
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from typing import Final, TypeVar
 
 from onggi_core.wire.fields import (
     keys_from,
     keys_to,
+    numbers_from,
+    numbers_to,
     text_from,
     text_to,
     unpack,
@@ -181,6 +184,28 @@ class LoadComplete:
 
 
 @dataclass(frozen=True, slots=True)
+class Loaded:
+    """Chains that the client found on the board, copied, and uses."""
+
+    chains: tuple[tuple[bytes, ...], ...]
+    op: Op = Op.LOADED
+
+    def encode(self) -> bytes:
+        lengths = numbers_to([len(chain) for chain in self.chains])
+        return lengths + keys_to([key for chain in self.chains for key in chain])
+
+    @classmethod
+    def decode(cls, payload: bytes) -> Loaded:
+        lengths, at = numbers_from(payload, 0, "LOADED")
+        keys = keys_from(payload, at, "LOADED")
+        if sum(lengths) != len(keys) or 0 in lengths:
+            said = f"LOADED has {len(keys)} keys for chains of {list(lengths[:8])}"
+            raise WireError(Status.BAD_REQUEST, f"{said}; name as many as the chains have, no 0")
+        ends = list(accumulate(lengths, initial=0))
+        return cls(tuple([keys[begin:end] for begin, end in pairwise(ends)]))
+
+
+@dataclass(frozen=True, slots=True)
 class StatsRequest:
     op: Op = Op.STATS
 
@@ -201,6 +226,7 @@ Request = (
     | StoreComplete
     | LoadPrepare
     | LoadComplete
+    | Loaded
     | StatsRequest
 )
 
@@ -212,6 +238,7 @@ _CLASSES: Final[dict[int, type[Request]]] = {
     Op.STORE_COMPLETE: StoreComplete,
     Op.LOAD_PREPARE: LoadPrepare,
     Op.LOAD_COMPLETE: LoadComplete,
+    Op.LOADED: Loaded,
     Op.STATS: StatsRequest,
 }
 

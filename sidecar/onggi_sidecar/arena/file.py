@@ -20,7 +20,6 @@ from onggi_core.arena_header import (
     EXTENTS_MAX,
     MAGIC,
     RETIRED_EPOCH,
-    TURN_BYTES,
     TURNS_OFFSET,
     ArenaHeader,
     has_memory,
@@ -74,6 +73,12 @@ class ArenaFile:
     map: mmap.mmap
     turns: memoryview
 
+    @property
+    def board(self) -> memoryview:
+        """What clients read by themselves, uint8 [bytes]; the engine's to write."""
+        begin = self.header.board_offset
+        return memoryview(self.map)[begin : self.header.front_bytes]
+
     def view(self, offset_bytes: int, length_bytes: int) -> memoryview:
         """Arena memory for direct I/O, [length] uint8, valid as long as the process."""
         return memoryview(self.map)[offset_bytes : offset_bytes + length_bytes]
@@ -118,7 +123,7 @@ class ArenaFile:
         """Free what was touched of extents without memory: a reader that comes late makes pages of
         zeros there."""
         used_bytes = os.fstat(self.fd).st_blocks * _BLOCK_BYTES
-        if used_bytes > _front_bytes(self.header.extent_count) + self.ready_bytes:
+        if used_bytes > _front_bytes(self.header) + self.ready_bytes:
             for extent, turn in enumerate(self.turns):
                 if not has_memory(turn):
                     self.release_extent(extent)
@@ -132,30 +137,31 @@ class ArenaFile:
 def create_arena(folder: Path, *, size_bytes: int, extent_bytes: int, epoch: bytes) -> ArenaFile:
     """Retire what an earlier agent left at the path and make this agent's file.
 
-    size_bytes is cut down to whole extents and to what the volume can hold at all (of the 2 MiB in
-    front of the data only the pages of header and turns take room); nothing is touched yet. Raises
-    StartRefused when not one extent fits, naming both sizes.
+    size_bytes is cut down to whole extents and to what the volume can hold at all (of what lies in
+    front of the data only the pages of header, turns and board take room); nothing is touched yet.
+    Raises StartRefused when not one extent fits, naming both sizes.
     """
     path = folder / ARENA_NAME
     retire_leftover(path)
     retire_leftover(path.with_suffix(_TEMPORARY_SUFFIX))
-    front_bytes = _front_bytes(min(size_bytes // extent_bytes, EXTENTS_MAX))
+    asked = min(size_bytes // extent_bytes, EXTENTS_MAX)
+    front_bytes = _front_bytes(ArenaHeader.with_board(epoch, extent_bytes, asked))
     room_bytes = volume_room_bytes(folder)
     extents = min(size_bytes, room_bytes - front_bytes) // extent_bytes
     if extents < 1:
         raise StartRefused(
             f"the arena needs at least one extent of {spell_bytes(extent_bytes)} plus "
-            f"{spell_bytes(front_bytes)} for its header, but {folder} has room for "
+            f"{spell_bytes(front_bytes)} in front of it, but {folder} has room for "
             f"{spell_bytes(room_bytes)} ({spell_bytes(size_bytes)} were asked for as memory); "
             "make the volume larger, or lower memory and extent"
         )
-    header = ArenaHeader(epoch, extent_bytes, min(extents, EXTENTS_MAX))
+    header = ArenaHeader.with_board(epoch, extent_bytes, min(extents, EXTENTS_MAX))
     temporary = path.with_suffix(_TEMPORARY_SUFFIX)
     fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, ARENA_MODE)
     os.fchmod(fd, ARENA_MODE)  # the umask must not take the group's right to map it
     give_to_group(temporary)
     os.ftruncate(fd, header.file_bytes)
-    os.posix_fallocate(fd, 0, _front_bytes(header.extent_count))
+    os.posix_fallocate(fd, 0, _front_bytes(header))
     os.pwrite(fd, header.pack(), 0)
     mapped = mmap.mmap(fd, header.file_bytes, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
     turns = memoryview(mapped)[TURNS_OFFSET : TURNS_OFFSET + header.turns_bytes].cast("I")
@@ -163,9 +169,9 @@ def create_arena(folder: Path, *, size_bytes: int, extent_bytes: int, epoch: byt
     return ArenaFile(path, fd, header, mapped, turns)
 
 
-def _front_bytes(extents: int) -> int:
-    """Memory in front of the data: the header's page and those of the turns."""
-    return TURNS_OFFSET + -(-extents * TURN_BYTES // mmap.PAGESIZE) * mmap.PAGESIZE
+def _front_bytes(header: ArenaHeader) -> int:
+    """Memory in front of the data: the pages of header, turns and board."""
+    return -(-header.front_bytes // mmap.PAGESIZE) * mmap.PAGESIZE
 
 
 def retire_leftover(path: Path) -> None:

@@ -1,0 +1,162 @@
+"""Loads from the board of a real agent: no round trip, and never a byte of another block."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from engine_harness import AgentProcess
+
+from onggi import Client, SpaceSpec, block_keys
+from onggi.board import READS_IN_ORDER
+from onggi.session import Session
+
+PAGE = 65_536
+SPACE = SpaceSpec(b"b" * 16, PAGE, 16)
+OTHER = SpaceSpec(b"o" * 16, PAGE, 16)
+KEYS = block_keys(list(range(64 * 16)), 16)
+
+pytestmark = pytest.mark.skipif(not READS_IN_ORDER, reason="this processor reads no board")
+
+
+def page(key: bytes, space: SpaceSpec = SPACE) -> bytes:
+    return (hashlib.sha256(space.fingerprint + key).digest() * (PAGE // 32))[:PAGE]
+
+
+def chain(number: int, blocks: int = 64) -> list[bytes]:
+    first = number * 1_000_000
+    return list(block_keys(list(range(first, first + blocks * 16)), 16))
+
+
+@pytest.fixture
+def agent(tmp_path: Path) -> Iterator[AgentProcess]:
+    with AgentProcess(tmp_path, memory="16MiB") as agent:
+        yield agent
+
+
+@pytest.fixture
+def client(agent: AgentProcess) -> Iterator[Client]:
+    client = Client(agent.socket, spaces=[SPACE], deadline_s=2.0)
+    assert soon(lambda: client.stats().get("arena_ready_bytes") == 16 << 20)
+    assert client.store(KEYS, [page(key) for key in KEYS]).stored == 64
+    assert soon(lambda: shows(client, KEYS))
+    yield client
+    client.close()
+
+
+def soon(true: Any) -> bool:
+    give_up_s = time.monotonic() + 30.0
+    while not true() and time.monotonic() < give_up_s:
+        time.sleep(0.01)
+    return bool(true())
+
+
+def session_of(client: Client) -> Session:
+    session = client.showing()
+    assert session is not None
+    return session
+
+
+def shows(client: Client, keys: list[bytes]) -> bool:
+    shown = session_of(client).shown
+    return shown is not None and shown.look(keys) is not None
+
+
+def loaded(client: Client, keys: list[bytes], space: int = 0) -> list[bytes]:
+    buffers = [bytearray(PAGE) for _ in keys]
+    count = client.load(keys, buffers, space=space)
+    return [bytes(buffer) for buffer in buffers[:count]]
+
+
+def test_a_load_and_a_lookup_ask_nobody_and_count_all_the_same(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = client.stats()
+    sent: list[int] = []
+    channel = session_of(client).channel
+    start = channel.start
+    monkeypatch.setattr(channel, "start", lambda op, *rest: (sent.append(op), start(op, *rest))[1])
+    assert client.lookup(KEYS).ready == 64
+    assert loaded(client, KEYS) == [page(key) for key in KEYS]
+    assert loaded(client, KEYS[8:40]) == [page(key) for key in KEYS[8:40]]
+    assert set(sent) <= {9}, "LOADED alone is told"
+    after = client.stats()
+    for figure, more in (
+        ("hit_host_blocks", 96),
+        ("lookup_blocks", 96),
+        ("lookup_requests", 2),
+        ("tokens_saved", 96 * 16),
+        ("loaded_bytes", 96 * PAGE),
+    ):
+        assert after[figure] - before[figure] == more, figure
+    assert after["open_loads"] == 0
+
+
+def test_what_is_not_shown_as_a_whole_is_asked_for(client: Client) -> None:
+    longer = [*KEYS, *chain(7, 3)]
+    assert loaded(client, longer) == [page(key) for key in KEYS]
+    assert client.lookup(longer).ready == 64
+
+
+def test_a_page_that_goes_under_the_copy_is_not_believed(
+    agent: AgentProcess, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of the arena is stored anew between the look at the board and the copy."""
+    arena = session_of(client).arena
+    copy_out, overwritten = arena.copy_out, []
+    other = Client(agent.socket, spaces=[OTHER], deadline_s=2.0)
+
+    def overwrite_first(pieces: Any) -> bool:
+        if not overwritten:
+            overwritten.append(True)
+            for number in range(1, 6):
+                keys = chain(number)
+                other.store(keys, [page(key, OTHER) for key in keys])
+            assert soon(lambda: client.stats()["evicted_host_blocks"] >= 64)
+        return copy_out(pieces)
+
+    monkeypatch.setattr(arena, "copy_out", overwrite_first)
+    assert loaded(client, KEYS) == []
+    assert overwritten
+    other.close()
+
+
+def test_a_rank_loads_only_what_all_ranks_have(agent: AgentProcess, client: Client) -> None:
+    both = Client(agent.socket, spaces=[SPACE, OTHER], deadline_s=2.0)
+    assert both.lookup(KEYS).ready == 0
+    assert loaded(both, KEYS) == []
+    some = KEYS[:32]
+    assert both.store(some, [page(key, OTHER) for key in some], space=1).stored == 32
+    assert soon(lambda: shows(both, some))
+    for number, space in enumerate((SPACE, OTHER)):
+        assert loaded(both, some, space=number) == [page(key, space) for key in some]
+        assert loaded(both, KEYS, space=number) == [page(key, space) for key in some]
+    both.close()
+
+
+def test_what_is_loaded_from_the_board_is_kept_the_longer(client: Client) -> None:
+    """Half of the arena is used again and again while other blocks come: it stays."""
+    for number in range(1, 12):
+        assert loaded(client, KEYS) == [page(key) for key in KEYS]
+        keys = chain(number)
+        assert client.store(keys, [page(key) for key in keys]).refused == 0
+    assert loaded(client, KEYS) == [page(key) for key in KEYS]
+    assert client.stats()["evicted_host_blocks"] > 0
+
+
+def test_after_the_agents_end_nothing_of_its_board_is_believed(
+    agent: AgentProcess, client: Client
+) -> None:
+    agent.stop()
+    assert loaded(client, KEYS) == []
+    assert client.lookup(KEYS).ready == 0
+    agent.start()
+    assert soon(lambda: client.attached)
+    assert loaded(client, KEYS) == []
+    assert soon(lambda: client.store(KEYS, [page(key) for key in KEYS]).refused == 0)
+    assert soon(lambda: shows(client, KEYS))
+    assert loaded(client, KEYS) == [page(key) for key in KEYS]
