@@ -1,4 +1,4 @@
-"""Rounds of observe, plan, apply: pools' statuses and Events on pods."""
+"""Rounds of observe, plan, apply: pools' statuses and Events."""
 
 import asyncio
 import logging
@@ -7,16 +7,15 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from onggi_operator.apply.events import tell_pod
 from onggi_operator.apply.status import write_status
 from onggi_operator.kube.client import ApiClient, ApiError, Conflict, NotFound, Unreachable
 from onggi_operator.kube.reflector import Key
 from onggi_operator.observe.pods import PodView
 from onggi_operator.observe.world import PoolSnapshot, World
-from onggi_operator.plan.events import plan_events
 from onggi_operator.plan.status import plan_status
 from onggi_operator.plan.writes import is_due
 from onggi_operator.settings import ControllerSettings
+from onggi_operator.telling import Teller
 
 ROUND_S: Final = 2.0
 """Between rounds; a round over 10,000 pods takes 200 ms (measured)."""
@@ -46,7 +45,7 @@ class Reconciler:
         self._pods = pods
         self._interval_s = settings.status_interval_s
         self._written_s: dict[Key, float] = {}
-        self._told: set[str] = set()
+        self._teller = Teller(api)
         self._started_s = time.monotonic()
 
     async def run(self) -> None:
@@ -66,9 +65,9 @@ class Reconciler:
         for pool in snapshot:
             wanted = plan_status(pool, now_s=now_s, now=now)
             if self._is_due(pool, wanted, now_s):
-                await self._write(pool, wanted, now_s)
+                await self._write(pool, wanted, now_s, now)
             await asyncio.sleep(0)  # between pools, agents are answered
-        await self._tell(now)
+        await self._teller.tell_pods(self._pods.values(), now=now)
 
     def _is_due(self, pool: PoolSnapshot, wanted: Mapping[str, Any], now_s: float) -> bool:
         return is_due(
@@ -78,23 +77,15 @@ class Reconciler:
             counters_interval_s=self._interval_s,
         )
 
-    async def _write(self, pool: PoolSnapshot, wanted: Mapping[str, Any], now_s: float) -> None:
+    async def _write(
+        self, pool: PoolSnapshot, wanted: Mapping[str, Any], now_s: float, now: str
+    ) -> None:
         self._written_s[pool.key] = now_s
         try:
             await write_status(self._api, pool.key, pool.uid, wanted)
+            await self._teller.tell_pool(pool, wanted["conditions"], now_s=now_s, now=now)
         except (NotFound, Conflict) as gone:
             # Deleted or made anew meanwhile; the watch tells which.
             log.info("status not written: %s", gone, extra={"pool": "/".join(pool.key)})
         except ApiError as refused:
             log.error("status refused: %s", refused, extra={"pool": "/".join(pool.key)})
-
-    async def _tell(self, now: str) -> None:
-        pods = list(self._pods.values())
-        self._told &= {pod.uid for pod in pods}
-        for event in plan_events(pods, self._told):
-            try:
-                await tell_pod(self._api, event, now=now)
-            except ApiError as refused:
-                # The namespace is going, or has no room for Events; the pod's annotation remains.
-                log.info("event not written: %s", refused, extra={"namespace": event.namespace})
-            self._told.add(event.uid)

@@ -183,11 +183,13 @@ def test_pods_are_counted_by_what_became_of_them(team: Team) -> None:
     assert [one["pod"] for one in status["missed"]] == ["three"]
     assert team.conditions(status)["Injected"] == ("False", "PodsSkipped")
     assert team.conditions(status)["Ready"] == ("False", "AgentsStarting")
-    events = _wait_events(team, 2)
-    assert {e["involvedObject"]["name"]: e["reason"] for e in events} == {
-        "two": "OnggiSkipped",
-        "three": "OnggiMissed",
+    events = _wait_events(team, 3)
+    assert {(e["involvedObject"]["kind"], e["reason"], e["type"]) for e in events} == {
+        ("Pod", "OnggiSkipped", "Warning"),
+        ("Pod", "OnggiMissed", "Warning"),
+        ("KVCachePool", "PodsSkipped", "Warning"),
     }
+    assert len(events) == 3
 
 
 def _wait_events(team: Team, count: int) -> Any:

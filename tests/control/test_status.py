@@ -195,10 +195,10 @@ def test_each_pod_is_told_once_and_a_round_is_bounded(kit: Any) -> None:
     told: set[str] = set()
     first = plan_events(pods, told)
     assert len(first) == EVENTS_PER_ROUND_MAX
-    told |= {event.uid for event in first}
+    told |= {event.about.uid for event in first}
     second = plan_events(pods, told)
     assert len(second) == 10
-    told |= {event.uid for event in second}
+    told |= {event.about.uid for event in second}
     assert plan_events(pods, told) == ()
 
 

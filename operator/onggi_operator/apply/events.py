@@ -1,32 +1,30 @@
-"""Writes Events on pods."""
+"""Writes Events."""
 
 from typing import Final
 
 from onggi_operator.kube.client import ApiClient, Conflict
-from onggi_operator.plan.events import TellPod
+from onggi_operator.plan.events import Tell
 
 COMPONENT: Final = "onggi-operator"
-NAME_CHARS_MAX: Final = 200
 MESSAGE_CHARS_MAX: Final = 1024
 """The API's own limit."""
 
 
-async def tell_pod(api: ApiClient, event: TellPod, *, now: str) -> None:
-    """The name is made from the pod's uid, so telling twice is a conflict and no second Event.
-    Raises ApiError, Unreachable."""
-    name = f"{event.pod[:NAME_CHARS_MAX].rstrip('-.')}.{event.uid}"
+async def tell(api: ApiClient, event: Tell, *, now: str) -> None:
+    """One that has been told already is left as it is. Raises ApiError, Unreachable."""
+    about = event.about
     body = {
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {"name": name, "namespace": event.namespace},
+        "metadata": {"name": event.name, "namespace": about.namespace},
         "involvedObject": {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "namespace": event.namespace,
-            "name": event.pod,
-            "uid": event.uid,
+            "apiVersion": about.api_version,
+            "kind": about.kind,
+            "namespace": about.namespace,
+            "name": about.name,
+            "uid": about.uid,
         },
-        "type": "Warning",
+        "type": event.weight.value,
         "reason": event.reason,
         "message": event.message[:MESSAGE_CHARS_MAX],
         "source": {"component": COMPONENT},
@@ -36,6 +34,6 @@ async def tell_pod(api: ApiClient, event: TellPod, *, now: str) -> None:
         "count": 1,
     }
     try:
-        await api.post(f"/api/v1/namespaces/{event.namespace}/events", body)
+        await api.post(f"/api/v1/namespaces/{about.namespace}/events", body)
     except Conflict:
         return
