@@ -179,8 +179,16 @@ def read_pool(body: Mapping[str, Any]) -> Pool:
     try:
         return _read(meta, body["spec"])
     except (KeyError, TypeError, ValueError) as fault:
-        problem = f"missing {fault}" if isinstance(fault, KeyError) else str(fault)
+        problem = _older(fault) if isinstance(fault, KeyError) else str(fault)
         raise PoolUnreadable(str(meta.get("name")), problem) from fault
+
+
+def _older(missing: KeyError) -> str:
+    """The schema fills every field in, so one that is absent was not in the schema."""
+    return (
+        f"the field {missing} is missing: the cluster's CustomResourceDefinition kvcachepools is"
+        " older than this operator; apply the one that came with it"
+    )
 
 
 def _read(meta: Mapping[str, Any], spec: Mapping[str, Any]) -> Pool:

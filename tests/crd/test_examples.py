@@ -38,3 +38,38 @@ def test_an_example_is_accepted_and_read(server: Any, text: str) -> None:
         pool = read_pool(made)
         assert pool.memory.min_bytes <= pool.memory.max_bytes
         assert (pool.disk is not None) == (len(body["spec"]["tiers"]) == 2)
+
+
+def test_the_complete_example_has_every_field_at_its_default(
+    server: Any, crd: dict[str, Any]
+) -> None:
+    """So that it is complete, and shows no default that is not one."""
+    body = yaml.safe_load((ROOT / "examples/pool-complete.yaml").read_text())
+    schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    assert sorted(set(leaves(schema)) - set(said(body["spec"]))) == [
+        ".injection.revision",  # goes with updatePolicy Pinned
+        ".tiers.localDisk.path",  # goes with medium HostPath
+    ]
+    body["metadata"].pop("namespace", None)
+    bare = server.request("POST", f"{POOLS}?dryRun=All", {**body, "spec": {}})["spec"]
+    mine = said(body["spec"])
+    assert {path: mine[path] for path in said(bare)} == said(bare)
+
+
+def leaves(schema: dict[str, Any], path: str = "") -> Iterator[str]:
+    children = schema.get("properties") or schema.get("items", {}).get("properties")
+    if not children:
+        yield path
+    for name, child in (children or {}).items():
+        yield from leaves(child, f"{path}.{name}")
+
+
+def said(value: Any, path: str = "") -> dict[str, Any]:
+    """Each scalar of an object, by where it is; a list's items lie over one another."""
+    if isinstance(value, dict):
+        parts = [said(child, f"{path}.{name}") for name, child in value.items()]
+    elif isinstance(value, list):
+        parts = [said(child, path) for child in reversed(value)]
+    else:
+        return {path: value}
+    return {where: one for part in parts for where, one in part.items()}

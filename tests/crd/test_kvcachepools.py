@@ -197,20 +197,6 @@ def _rules(schema: Any) -> Any:
             yield from _rules(value)
 
 
-def test_every_field_is_described(crd: dict[str, Any]) -> None:
-    schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
-    assert list(_undescribed(schema["properties"]["spec"], "spec")) == []
-
-
-def _undescribed(schema: dict[str, Any], path: str) -> Any:
-    if "description" not in schema and not path.endswith("[]"):
-        yield path
-    for name, child in schema.get("properties", {}).items():
-        yield from _undescribed(child, f"{path}.{name}")
-    if "items" in schema:
-        yield from _undescribed(schema["items"], f"{path}[]")
-
-
 def test_status_is_written_apart_from_spec_and_the_table_shows_it(server: Any) -> None:
     name = created(server, pool())["metadata"]["name"]
     display = {
