@@ -1,7 +1,9 @@
 """Install, upgrade, uninstall and install anew, by Helm itself against a real API server."""
 
 import base64
+import shutil
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -9,12 +11,17 @@ from typing import Any
 import pytest
 import yaml
 
+from onggi_operator.pool import read_pool
+
 pytestmark = pytest.mark.cluster
 
+SCHEMA_S = 60
 ROOT = Path(__file__).resolve().parents[2]
 HOOK = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/onggi"
 SECRET = "/api/v1/namespaces/onggi-system/secrets/onggi-tls"
 POOLS = "/apis/onggi.dev/v1alpha1/namespaces/default/kvcachepools"
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+STORED = ROOT / "tests/crd/stored"
 CA = base64.b64encode(b"a certificate").decode()
 
 
@@ -24,6 +31,13 @@ class Site:
     def __init__(self, server: Any, helm: Callable[..., str]) -> None:
         self.server = server
         self.helm = helm
+
+    def wait(self, holds: Callable[[], bool]) -> None:
+        """A schema takes hold a moment after it was written."""
+        deadline = time.monotonic() + SCHEMA_S
+        while not holds():
+            assert time.monotonic() < deadline, "the schema never took hold"
+            time.sleep(0.1)
 
     def exists(self, path: str) -> bool:
         try:
@@ -69,6 +83,47 @@ def _write_kubeconfig(path: Path, server: Any, token: str) -> None:
     }
     body = {"apiVersion": "v1", "kind": "Config", "current-context": "here", **named}
     path.write_text(yaml.safe_dump(body))
+
+
+def _chart_of_before(folder: Path) -> Path:
+    """Today's chart with the first one's schema."""
+    chart = folder / "onggi"
+    shutil.copytree(ROOT / "charts/onggi", chart)
+    shutil.rmtree(chart / "files/crds")
+    (chart / "files/crds").mkdir()
+    shutil.copy(STORED / "kvcachepools.yaml", chart / "files/crds")
+    return chart
+
+
+def test_an_upgrade_brings_the_new_schema_and_a_rollback_takes_it_back(
+    site: Site, tmp_path: Path
+) -> None:
+    """Helm never upgrades what lies in a chart's crds/ folder, so the schemas are templates."""
+    site.helm("install", "onggi", str(_chart_of_before(tmp_path)), "--create-namespace")
+    assert not site.exists(f"{CRDS}/kvcachenodes.onggi.dev")
+    before = list(yaml.safe_load_all((STORED / "objects.yaml").read_text()))
+    for body in before:
+        site.server.request("POST", POOLS, body)
+
+    site.helm("upgrade", "onggi", str(ROOT / "charts/onggi"))
+    site.wait(lambda: "placement" in site.server.request("GET", f"{POOLS}/bare")["spec"])
+    site.server.request("GET", "/apis/onggi.dev/v1alpha1/kvcachenodes")
+    for body in before:
+        now = site.server.request("GET", f"{POOLS}/{body['metadata']['name']}")
+        assert read_pool(now).mode.value == body["spec"]["mode"]
+        change = {"spec": {"placement": {"threshold": 9}}}
+        path = f"{POOLS}/{body['metadata']['name']}"
+        site.server.request("PATCH", path, change, kind="application/merge-patch+json")
+
+    site.helm("rollback", "onggi", "1")
+    site.wait(lambda: "placement" not in site.server.request("GET", f"{POOLS}/bare")["spec"])
+    for body in before:
+        now = site.server.request("GET", f"{POOLS}/{body['metadata']['name']}")
+        assert now["spec"] == body["spec"]
+    assert site.exists(f"{CRDS}/kvcachenodes.onggi.dev")
+
+    site.helm("uninstall", "onggi")
+    assert all(site.exists(f"{POOLS}/{body['metadata']['name']}") for body in before)
 
 
 def test_a_release_from_first_install_to_last(site: Site) -> None:
