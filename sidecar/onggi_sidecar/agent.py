@@ -195,7 +195,7 @@ class Agent:
         if self._disk is not None:
             self._disk.workers.fell = fell
         plane = Plane(mailbox, step=shell.step, tick=tick, fell=fell)
-        shell.wake_at = plane.wake_at
+        shell.wake_at, shell.again = plane.wake_at, plane.again
         server = Server(shell, self._tally, plane)
         server.start(claim.listen())
         stack.push_async_callback(self._take_down, shell, server, plane)

@@ -21,7 +21,7 @@ from onggi_core.engine.actions import (
     WriteRun,
 )
 from onggi_core.engine.engine import Engine
-from onggi_core.engine.events import Asked, BudgetSet, Event
+from onggi_core.engine.events import Asked, BudgetSet, Event, GoOn
 from onggi_core.engine.loads import WAIT_MAX_S
 from onggi_core.wire.frame import FATAL, frame, refusal
 from onggi_core.wire.requests import LoadPrepare
@@ -49,7 +49,7 @@ class Extents(Protocol):
 
 class Shell:
     """Steps one engine. `disk` is absent when there is no disk tier. `wake_at` is told when a load
-    that waits has to be looked at again."""
+    that waits has to be looked at again, `again` what to call when others had their turn."""
 
     def __init__(
         self,
@@ -62,15 +62,18 @@ class Shell:
         self.engine = engine
         self.peers: dict[int, Peer] = {}
         self.wake_at: Callable[[float], None] = lambda _: None
+        self.again: Callable[[Callable[[], None]], None] = lambda _: None
         self._disk = disk
         self._toucher = toucher
         self._clock = clock
+        self._goes_on = False
 
     def step(self, event: Event) -> None:
         """Let the engine decide and carry out what it says."""
         if type(event) is BudgetSet and self._disk is not None:
             self._disk.segments.make_ahead_within(event.segments)
         self.carry_out(self.engine.step(event, self._clock()))
+        self._go_on_if_busy()
 
     def ask(self, asked: Asked) -> None:
         """A client's request; a load that has to wait is looked at again at its deadline."""
@@ -81,6 +84,16 @@ class Shell:
             wait_s = min(request.wait_ms / 1000, WAIT_MAX_S)  # what the engine gives at most
             self.wake_at(now_s + wait_s + WAIT_MARGIN_S)
         self.carry_out(actions)
+        self._go_on_if_busy()
+
+    def _go_on_if_busy(self) -> None:
+        if self.engine.busy and not self._goes_on:
+            self._goes_on = True
+            self.again(self._go_on)
+
+    def _go_on(self) -> None:
+        self._goes_on = False
+        self.step(GoOn())
 
     def carry_out(self, actions: list[Action]) -> None:
         for action in actions:

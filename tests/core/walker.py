@@ -103,7 +103,7 @@ def _check_ranking(state: State, tier: Tier) -> None:
 
 def _check_pins(state: State) -> None:
     host: Counter[int] = Counter()
-    for load in state.loads.values():
+    for load in (*state.loads.values(), *state.leaving_loads):
         for run in load.runs:
             assert len(run) == load.rows or load in state.parked
             host.update(block for block in run if block not in load.unready)
@@ -131,7 +131,8 @@ def _check_waits(state: State) -> None:
     for load in state.loads.values():
         assert all(load in state.waiting[block] for block in load.unready)
         assert (load in state.waiting_loads) == bool(load.unready or load in state.parked)
-    resting = [place for store in state.stores.values() for place in store.quarantined or ()]
+    stores = {**state.stores, **state.leaving_stores}.values()
+    resting = [place for store in stores for place in store.quarantined or ()]
     assert all(state.host.slab.owner(place) == QUARANTINED for place in resting)
 
 

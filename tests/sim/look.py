@@ -36,7 +36,8 @@ def held_by(engine: Any, session: int) -> str:
     stores = sum(store.session == session for store in state.stores.values())
     loads = sum(load.session == session for load in state.loads.values())
     loads += sum(load.session == session for load in (*state.waiting_loads, *state.parked))
-    loads += sum(load.session == session for waiters in state.waiting.values() for load in waiters)
+    waiting = {load for waiters in state.waiting.values() for load in waiters}
+    loads += sum(load.session == session for load in waiting - state.leaving_loads.keys())
     return f"{stores} stores and {loads} loads" if stores or loads else ""
 
 

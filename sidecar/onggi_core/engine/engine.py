@@ -9,6 +9,7 @@ from onggi_core.board.writer import Board
 from onggi_core.engine import (
     adoption,
     budgets,
+    leaving,
     loads,
     lookup,
     promotion,
@@ -25,6 +26,7 @@ from onggi_core.engine.events import (
     Event,
     ExtentRefused,
     ExtentTouched,
+    GoOn,
     ModeSet,
     ReadEnded,
     SessionClosed,
@@ -106,12 +108,21 @@ class Engine:
                     state.board.open()
             case Tick():
                 self._tick(now_s)
+            case GoOn():
+                leaving.work(state, now_s)
+                watermark.keep(state)
             case Stopping():
                 state.stopping = True
                 state.board.close()
                 for load in tuple(state.waiting_loads):
                     loads.time_over(state, load, now_s)
         return state.actions
+
+    @property
+    def busy(self) -> bool:
+        """Whether GoOn would find work that is ready to be done now."""
+        state = self._state
+        return bool(state.leaving_stores or state.leaving_loads or state.above_high)
 
     def stats(self) -> dict[str, Any]:
         """Figures of this moment: sizes and uses in bytes, counters since the start of this life.
@@ -198,10 +209,11 @@ class Engine:
         for store in [
             s for s in state.stores.values() if s.quarantined is None and s.deadline_s <= now_s
         ]:
-            stores.lapse(state, store, now_s)
+            stores.lapse(state, store)
         for load in [x for x in state.loads.values() if x.deadline_s <= now_s]:
             state.counters.fault("lease_ended")
-            loads.release(state, state.sessions[load.session], load)
+            leaving.load_over(state, state.sessions[load.session], load)
+        leaving.work(state, now_s)
         if now_s - self._rested_s >= REST_S:
             self._rested_s = now_s
             for number in state.segments.ready.intersection(state.resting_segments):

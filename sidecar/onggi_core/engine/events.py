@@ -113,6 +113,12 @@ class Tick:
 
 
 @dataclass(frozen=True, slots=True)
+class GoOn:
+    """A moment with nothing else to do, sent while the engine is busy: a part of what it put off
+    to be quick."""
+
+
+@dataclass(frozen=True, slots=True)
 class Stopping:
     """The agent was told to end: waiting loads are answered, nothing more is admitted."""
 
@@ -129,5 +135,6 @@ Event = (
     | ReadEnded
     | ModeSet
     | Tick
+    | GoOn
     | Stopping
 )

@@ -136,7 +136,7 @@ def _bring_in(state: State, load: Load, readable: list[int], now_s: float) -> No
             for block in blocks[:begun]:
                 _await(state, load, block)
             if begun < len(absent):
-                _cut(state, load, absent[begun])
+                cut(state, load, absent[begun])
 
 
 def _await(state: State, load: Load, block: int) -> None:
@@ -174,7 +174,7 @@ def arrived(state: State, block: int, now_s: float) -> None:
 def failed(state: State, block: int, now_s: float) -> None:
     """A block will not arrive: the loads that waited for it end before it."""
     for load in state.waiting.pop(block, ()):
-        _cut(state, load, load.unready[block])
+        cut(state, load, load.unready[block])
         if not load.unready:
             _answer(state, load, now_s)
 
@@ -182,7 +182,7 @@ def failed(state: State, block: int, now_s: float) -> None:
 def time_over(state: State, load: Load, now_s: float) -> None:
     """The wait is over: the load gets the run before the first block that has not arrived."""
     state.counters.fault("late_load")
-    _cut(state, load, min(load.unready.values(), default=0))
+    cut(state, load, min(load.unready.values(), default=0))
     _answer(state, load, now_s)
 
 
@@ -230,7 +230,12 @@ def _count_used(
 
 def release(state: State, session: Session, load: Load) -> None:
     """Unpins everything and forgets the ticket. Safe at any time in the load's life."""
-    _cut(state, load, 0)
+    cut(state, load, 0)
+    forget(state, session, load)
+
+
+def forget(state: State, session: Session, load: Load) -> None:
+    """Forgets the ticket; what is pinned stays so until it is cut."""
     state.waiting_loads.pop(load, None)
     state.parked.pop(load, None)
     state.loads.pop(load.ticket, None)
@@ -240,7 +245,9 @@ def release(state: State, session: Session, load: Load) -> None:
 def _answer(state: State, load: Load, now_s: float) -> None:
     state.waiting_loads.pop(load, None)
     state.parked.pop(load, None)
-    session = state.sessions[load.session]
+    session = state.sessions.get(load.session)
+    if session is None or load in state.leaving_loads:
+        return  # nobody to answer to
     if load.counted:
         state.counters.miss_blocks += load.asked - load.rows
     load.from_disk = _unread(state, load.runs)
@@ -264,7 +271,7 @@ def _unread(state: State, runs: Sequence[Sequence[int]]) -> int:
     return sum(any(flag & UNREAD for flag in row) for row in zip(*flags, strict=False))
 
 
-def _cut(state: State, load: Load, rows: int) -> None:
+def cut(state: State, load: Load, rows: int) -> None:
     """Keeps the first `rows` blocks and lets go of the others."""
     if rows >= load.rows:
         return

@@ -14,7 +14,7 @@ TICKETS_MAX: Final = 4096
 class Store:
     """Pages reserved for one STORE_PREPARE, until it completes."""
 
-    __slots__ = ("blocks", "deadline_s", "quarantined", "session", "space", "ticket")
+    __slots__ = ("blocks", "deadline_s", "over", "quarantined", "session", "space", "ticket")
 
     def __init__(
         self, ticket: int, session: int, space: Space, blocks: Sequence[int], deadline_s: float
@@ -26,6 +26,8 @@ class Store:
         self.deadline_s = deadline_s
         self.quarantined: list[int] | None = None
         """Places of its pages once the lease ran out: they rest, and completing seals nothing."""
+        self.over = False
+        """The client writes to its pages no more, and they are on their way to be free."""
 
 
 class Load:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from onggi_core.engine import loads, stores
+from onggi_core.engine import leaving, stores
 from onggi_core.engine.session import Session
 from onggi_core.engine.space import Space
 from onggi_core.engine.state import LEASE_S, SPACES_MAX, State
@@ -53,12 +53,13 @@ def space_of(state: State, spec: SpaceSpec) -> Space:
 
 
 def gone(state: State, session: Session, now_s: float) -> None:
-    """The stream ended: what the client held is free again. Loads go first, so that none that
-    waits for this client's own store is answered to nobody."""
+    """The stream ended: what the client held is nobody's now, and free as soon as it is taken
+    apart."""
     for ticket in tuple(session.loads):
-        loads.release(state, session, state.loads[ticket])
-    stores.session_gone(state, session, now_s)
+        leaving.load_over(state, session, state.loads[ticket])
+    stores.session_gone(state, session)
     del state.sessions[session.number]
+    leaving.work(state, now_s)
 
 
 def _check(state: State, spec: SpaceSpec) -> None:

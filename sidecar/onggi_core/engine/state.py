@@ -101,8 +101,9 @@ class State:
             self.segments.ready.add(number)
         self.sights = Sights(facts.arena_bytes // _SIGHTED_BYTES)
         """How often keys were stored that may have gone since."""
-        self.above_high = False
-        """Whether the host tier is on its way down from its high watermark."""
+        self.above_high: set[int] = set()
+        """Strides whose pages the host tier gives up on its way from the high watermark to the low
+        one."""
         self.sessions: dict[int, Session] = {}
         self.waiting: dict[int, list[Load]] = {}
         """Loads that wait for a block to arrive."""
@@ -123,6 +124,9 @@ class State:
         """Disk segments that found no space when they were to be made; tried again later."""
         self.stores: OrderedDict[int, Store] = OrderedDict()
         self.loads: OrderedDict[int, Load] = OrderedDict()
+        self.leaving_stores: dict[int, Store] = {}
+        self.leaving_loads: dict[Load, None] = {}
+        """What is being taken apart, a part a step: see engine/leaving.py."""
         self.actions: list[Action] = []
         self._serial = 0
         self._tag = 0

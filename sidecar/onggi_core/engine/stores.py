@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from onggi_core.engine import loads, writeback
+from onggi_core.engine import leaving, loads, watermark, writeback
 from onggi_core.engine.session import Session, Store
 from onggi_core.engine.space import Space
 from onggi_core.engine.state import LEASE_S, State
@@ -119,12 +119,9 @@ def complete(
     """The client is done with the pages: they become visible, or are free again."""
     del state.stores[store.ticket]
     session.stores.discard(store.ticket)
-    if store.quarantined is not None:
-        for place in store.quarantined:
-            state.host.end_quarantine(place)
-        return StoreCompleted(0)
-    if outcome is StoreOutcome.ABANDONED:
-        _abandon(state, store, now_s)
+    if store.quarantined is not None or outcome is StoreOutcome.ABANDONED:
+        leaving.store_over(state, store)
+        leaving.work(state, now_s)
         return StoreCompleted(0)
     blocks, disk = store.blocks, state.disk.pages.states
     state.host.seal(blocks, PageEvent.SEALED)
@@ -138,6 +135,7 @@ def complete(
     state.counters.stored_blocks += len(blocks)
     state.counters.stored_bytes += len(blocks) * store.space.spec.page_bytes
     writeback.pump(state)
+    watermark.notice(state, store.space.stride_bytes)
     return StoreCompleted(len(blocks))
 
 
@@ -150,25 +148,12 @@ def _recall(state: State, store: Store) -> None:
             state.host.ranking.recall(block, count)
 
 
-def lapse(state: State, store: Store, now_s: float) -> None:
-    """The lease ran out. The blocks are nobody's now; the pages wait until the client can no
-    longer write to them: until it completes the ticket or its stream ends."""
+def lapse(state: State, store: Store) -> None:
+    """The lease ran out: what the client seals from now on is nothing."""
     state.counters.fault("lease_ended")
-    store.quarantined = []
-    for block in reversed(store.blocks):
-        loads.failed(state, block, now_s)
-        store.quarantined.append(state.host.quarantine(store.space, block))
-        state.blocks.forget_if_nowhere(block)
-    store.blocks = ()
+    leaving.store_lapsed(state, store)
 
 
-def session_gone(state: State, session: Session, now_s: float) -> None:
-    for ticket in tuple(session.stores):
-        complete(state, session, state.stores[ticket], StoreOutcome.ABANDONED, now_s)
-
-
-def _abandon(state: State, store: Store, now_s: float) -> None:
-    for block in reversed(store.blocks):
-        loads.failed(state, block, now_s)
-        state.host.drop(store.space, block, PageEvent.ABANDONED)
-        state.blocks.forget_if_nowhere(block)
+def session_gone(state: State, session: Session) -> None:
+    for ticket in session.stores:
+        leaving.store_over(state, state.stores.pop(ticket))
