@@ -10,7 +10,7 @@ from walker import check
 
 from onggi_core.engine.actions import ReleaseExtent, ReleaseSegment, TouchExtent
 from onggi_core.engine.budgets import GIVEN_UP_MAX, TOUCH_AGAIN_S
-from onggi_core.engine.events import BudgetSet, ExtentTouched, IoOutcome, Tick
+from onggi_core.engine.events import BudgetSet, ExtentTouched, GoOn, IoOutcome, Tick
 from onggi_core.engine.state import LEASE_S
 from onggi_core.errors import BadRequest
 from onggi_core.wire.replies import Looked, Slot
@@ -213,3 +213,51 @@ def test_what_is_not_on_disk_yet_is_not_given_up_ahead_of_time() -> None:
     assert shell.stats()["watermark_blocks"] == 8
     assert shell.stats()["unwritten_blocks"] == 0
     assert shell.ask(client, Lookup(tuple(chain("first", 256)))).pending == 256
+
+
+def test_each_page_size_has_room_of_its_own_kept_ready_whatever_else_was_ever_used() -> None:
+    """One client with pages larger than a part in 64 turned it off for all."""
+    shell = Shell(extents=4, segments=0, pages_each=128)
+    huge, large, small = (shell.open(spec(n, page_bytes=PAGE * k)) for n, k in SIZES)
+    assert shell.store(huge, chain("huge", 2)) == 2
+    shell.store(large, chain("large", 128))
+    for number in range(2):
+        shell.store(small, chain(f"small {number}", 64))
+    rest(shell)
+    slab = shell.engine._state.host.slab
+    assert slab.room(PAGE) >= 512 // 32
+    assert slab.room(4 * PAGE) * 4 >= 512 // 32
+    evicted = shell.stats()["evicted_host_blocks"]
+    assert shell.store(small, chain("new", 8)) == 8
+    assert shell.store(large, chain("new", 2)) == 2
+    assert shell.stats()["evicted_host_blocks"] == evicted
+
+
+SIZES = (("huge", 16), ("large", 4), ("small", 1))
+
+
+def rest(shell: Shell) -> None:
+    shell.step(Tick())
+    while shell.engine.busy:
+        shell.step(GoOn())
+        check(shell.engine)
+
+
+def test_a_store_that_passes_the_high_watermark_is_noticed_without_a_tick() -> None:
+    shell = Shell(extents=1, segments=0, pages_each=256)
+    client = shell.open(A)
+    shell.store(client, chain("cold", 128))
+    assert not shell.engine.busy
+    shell.store(client, chain("warm", 126))
+    assert shell.engine.busy
+    shell.step(GoOn())
+    assert shell.stats()["host_pages"] == 256 - 8
+    assert not shell.engine.busy
+
+
+def test_what_cannot_be_given_up_yet_keeps_nobody_busy() -> None:
+    shell = Shell(extents=1, segments=4, pages_each=256)
+    shell.store(shell.open(A), chain("first", 256))
+    shell.step(GoOn())
+    assert not shell.engine.busy
+    assert shell.stats()["watermark_blocks"] == 0

@@ -12,7 +12,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from shell import PAGE, Shell, chain, spec
 from walker import check
 
-from onggi_core.engine.events import BudgetSet, IoOutcome, Tick
+from onggi_core.engine import leaving
+from onggi_core.engine.events import BudgetSet, GoOn, IoOutcome, Tick
 from onggi_core.identity import ROOT
 from onggi_core.wire.requests import LoadOutcome, StoreOutcome
 
@@ -121,6 +122,11 @@ class AnyOrder(RuleBasedStateMachine):
         for load in self.shell.loads.values():
             self.shell.check_bytes(load)
 
+    @precondition(lambda self: self.shell.engine.busy)
+    @rule()
+    def go_on(self) -> None:
+        self.shell.step(GoOn())
+
     @invariant()
     def nobody_waits_for_ever(self) -> None:
         assert len(self.shell.asked_loads) == self.shell.stats()["waiting_loads"]
@@ -130,6 +136,8 @@ class AnyOrder(RuleBasedStateMachine):
         for session in tuple(self.shell.sessions):
             self.shell.close(session)
         self.shell.end_jobs()
+        while self.shell.engine.busy:
+            self.shell.step(GoOn())
         stats = self.shell.stats()
         for held in ("open_stores", "open_loads", "waiting_loads", "sessions"):
             assert stats[held] == 0, held
@@ -142,10 +150,27 @@ class AnyOrder(RuleBasedStateMachine):
         check(self.shell.engine)
 
 
-AnyOrder.TestCase.settings = settings(
+class InSmallParts(AnyOrder):
+    """Where no step takes more than one page apart, so that anything can come in between."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._parts = leaving.PART, leaving.PINS_A_PAGE
+        leaving.PART = leaving.PINS_A_PAGE = 1  # type: ignore[misc]
+
+    def teardown(self) -> None:
+        try:
+            super().teardown()
+        finally:
+            leaving.PART, leaving.PINS_A_PAGE = self._parts  # type: ignore[misc]
+
+
+OFTEN = settings(
     max_examples=100,
     stateful_step_count=60,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
 )
+AnyOrder.TestCase.settings = InSmallParts.TestCase.settings = OFTEN
 TestAnyOrder = AnyOrder.TestCase
+TestInSmallParts = InSmallParts.TestCase
