@@ -102,10 +102,12 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class Lifecycle:
-    """How long a new agent takes to grow to its grant, and an agent that ends to write out."""
+    """How long a new agent takes to grow to its grant, and an agent that ends to write out;
+    `disk_retention_s` 0 keeps what dead pods left on a node for ever."""
 
     ramp_up_s: int
     drain_deadline_s: int
+    disk_retention_s: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +210,7 @@ def _read(meta: Mapping[str, Any], spec: Mapping[str, Any]) -> Pool:
         lifecycle=Lifecycle(
             ramp_up_s=duration_s(lifecycle["rampUp"]),
             drain_deadline_s=duration_s(lifecycle["drain"]["deadline"]),
+            disk_retention_s=duration_s(kept) if (kept := lifecycle.get("diskRetention")) else 0,
         ),
         failure=Failure(duration_s(spec["failure"]["diskDeadline"])),
         security=Security(security["runAsUser"], security["group"]),

@@ -34,6 +34,7 @@ from onggi_sidecar.assembly import (
 from onggi_sidecar.budgets import Budgets
 from onggi_sidecar.config import AgentConfig
 from onggi_sidecar.descriptors import DESCRIPTORS_MIN, raise_descriptor_limit
+from onggi_sidecar.disk.leftovers import tend
 from onggi_sidecar.disk.tier import DiskTier
 from onggi_sidecar.errors import StartRefused
 from onggi_sidecar.figures import gather_figures
@@ -152,6 +153,7 @@ class Agent:
             self._tally.fault("disk_unavailable")
         if opened is not None:
             stack.callback(opened.folder.release)
+            stack.callback(tend(config))
             self._tally.fault("table_damaged", opened.found.report.damaged_blocks)
             self._disk = make_disk_tier(opened, arena, mailbox, config)
         self._engine = make_engine(config, arena, opened)

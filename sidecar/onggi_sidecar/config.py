@@ -45,6 +45,9 @@ SOCKET_PATH_BYTES_MAX: Final = 107
 """sun_path of a unix socket, its closing zero taken off."""
 CONFIG_FILE_BYTES_MAX: Final = 1024 * 1024
 MEMORY_DEFAULT_BYTES: Final = 1024 * MIB
+RETENTION_S_MAX: Final = 10 * 365 * 24 * 3600
+RETENTION: Final = f"0 to keep them, or seconds up to {RETENTION_S_MAX}"
+"""What becomes of folders that dead pods left beside this agent's."""
 RUNNING: Final = "running"
 """Context of a configuration read again: the disk tier is cut, and may shrink to nothing."""
 
@@ -118,6 +121,7 @@ class AgentConfig(BaseModel):
     shutdown_deadline_s: float = Field(
         10.0, gt=0, le=600, description="seconds, more than 0 and up to 600"
     )
+    disk_retention_s: float = Field(0, ge=0, le=RETENTION_S_MAX, description=RETENTION)
     io_deadline_s: float = Field(
         2.0, gt=0, le=600, description="seconds, more than 0 and up to 600"
     )

@@ -64,6 +64,10 @@ WRONG: dict[str, dict[str, str]] = {
     "operator_ca_file": PATHS,
     "token_file": PATHS,
     "shutdown_deadline_s": SECONDS,
+    "disk_retention_s": dict.fromkeys(
+        ("-1", "1d", "soon", "nan", "inf", "315360001"),
+        "is wrong; write 0 to keep them, or seconds up to 315360000",
+    ),
     "io_deadline_s": SECONDS,
     "log_level": dict.fromkeys(("loud", "INFO", ""), "write debug, info, warning or error"),
 }

@@ -48,6 +48,7 @@ def test_the_complete_example_has_every_field_at_its_default(
     schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
     assert sorted(set(leaves(schema)) - set(said(body["spec"]))) == [
         ".injection.revision",  # goes with updatePolicy Pinned
+        ".lifecycle.diskRetention",  # goes with medium HostPath
         ".tiers.localDisk.path",  # goes with medium HostPath
     ]
     body["metadata"].pop("namespace", None)

@@ -216,6 +216,7 @@ def _environment(pool: Pool, sizes: Sizes, install: Installation) -> list[dict[s
         values["DISK_PATH"] = names.DISK_PATH
         if pool.disk.medium is Medium.HOST_PATH:
             values["DISK_CLAIM"] = "shared"
+            values["DISK_RETENTION_S"] = str(pool.lifecycle.disk_retention_s)
     fields = {
         "NAMESPACE": "metadata.namespace",
         "POD_NAME": "metadata.name",

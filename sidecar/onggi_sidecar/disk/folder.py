@@ -78,7 +78,7 @@ def claim_folder(root: Path, claim: Claim, holder: Holder) -> ClaimedFolder:
 
 def _lock_first_free(root: Path, holder: Holder) -> ClaimedFolder:
     for number in range(SHARED_FOLDERS_MAX):
-        folder = root / f"slot-{number}"
+        folder = slot(root, number)
         _make(folder)
         claimed = _lock(folder, holder)
         if not isinstance(claimed, str):
@@ -87,6 +87,11 @@ def _lock_first_free(root: Path, holder: Holder) -> ClaimedFolder:
         f"all {SHARED_FOLDERS_MAX} folders slot-0 to slot-{SHARED_FOLDERS_MAX - 1} under "
         f"{root} are in use; fewer agents can share one disk_path"
     )
+
+
+def slot(root: Path, number: int) -> Path:
+    """One of the folders that agents share a path by."""
+    return root / f"slot-{number}"
 
 
 def _make(folder: Path) -> None:
