@@ -253,6 +253,7 @@ def wait_established(server: ApiServer, name: str) -> None:
 _PLURALS: Final = {
     "ClusterRole": "clusterroles",
     "ClusterRoleBinding": "clusterrolebindings",
+    "ConfigMap": "configmaps",
     "CustomResourceDefinition": "customresourcedefinitions",
     "KVCacheNode": "kvcachenodes",
     "KVCachePool": "kvcachepools",

@@ -42,6 +42,8 @@ class WebhookSettings(_Settings):
 
     webhook_configuration: str = Field(min_length=1, max_length=253)
     """MutatingWebhookConfiguration whose caBundle is kept current."""
+    revisions_config_map: str = Field(min_length=1, max_length=253)
+    """ConfigMap of the release's namespace that holds what was injected before; the chart's."""
     agent_image: str = Field(min_length=1, max_length=512)
     agent_image_pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
     agent_log_level: Literal["debug", "info", "warning", "error"] = "info"

@@ -42,8 +42,8 @@ from onggi_operator.pool import (
 from onggi_operator.webhook.review import Review, answer
 
 __all__ = [
-    "Identity", "Injected", "Limits", "MemoryTier", "Review", "Scope", "Untouched", "answer",
-    "read_quota", "read_status", "skipped_status",
+    "EngineKind", "Identity", "Injected", "Limits", "MemoryTier", "Review", "Scope", "Security",
+    "Untouched", "UpdatePolicy", "answer", "read_quota", "read_status", "skipped_status",
 ]  # fmt: skip
 
 Several = tuple[Limits, ...]
@@ -87,6 +87,13 @@ EMPTY_DIR = DiskTier(4 * GI, Medium.EMPTY_DIR, None, None)
 HOST_PATH = DiskTier(4 * GI, Medium.HOST_PATH, "/var/lib/onggi", None)
 
 
+CLAIM = DiskTier(4 * GI, Medium.CLAIM_TEMPLATE, None, None)
+
+
+def manual() -> Engine:
+    return replace(POOL.engine, configure=Configure.MANUAL)
+
+
 def engine_in(container: str) -> Engine:
     return replace(POOL.engine, container=container)
 
@@ -118,13 +125,14 @@ def plan(
     limits: Several = (),
     quotas: Quotas = (),
     pod_security: str | None = None,
+    install: Installation = INSTALL,
     **changes: Any,
 ) -> Outcome:
     asked = read_request(body)
     if isinstance(asked, (Skipped, Untouched)):
         return asked
     where = Namespace("team-a", limits, quotas, pod_security)
-    return plan_injection(body, where, asked, replace(pool, **changes), INSTALL)
+    return plan_injection(body, where, asked, replace(pool, **changes), install)
 
 
 def inject(

@@ -137,6 +137,10 @@ def test_rights_are_these_and_no_more(documents: list[dict[str, Any]]) -> None:
             ("watch kvcachepools",),
             ("watch pods",),
         ],
+        "onggi-revisions": [
+            ("get configmaps", "onggi-revisions"),
+            ("patch configmaps", "onggi-revisions"),
+        ],
         "onggi-tls": [("get secrets", "onggi-tls"), ("patch secrets", "onggi-tls")],
     }
 

@@ -15,6 +15,8 @@
 {{- define "onggi.operator" -}}{{ include "onggi.fullname" . }}-operator{{- end -}}
 {{- define "onggi.tlsSecret" -}}{{ include "onggi.fullname" . }}-tls{{- end -}}
 
+{{- define "onggi.revisions" -}}{{ include "onggi.fullname" . }}-revisions{{- end -}}
+
 {{- define "onggi.labels" -}}
 app.kubernetes.io/name: {{ .Chart.Name }}
 app.kubernetes.io/instance: {{ .Release.Name }}

@@ -13,7 +13,7 @@ from typing import Any, Final
 from onggi_operator.inject.engine import command_line, runs_engine
 from onggi_operator.inject.outcome import Skipped, SkipReason
 from onggi_operator.inject.shell import Launch, Unreadable, launches
-from onggi_operator.pool import EngineKind
+from onggi_operator.pool import Configure, Engine, EngineKind
 
 _SETS_PATH: Final = re.compile(r"(?:^|[\s;&|'\"(])PYTHONPATH=(?P<value>\S*)")
 _BARE_ENVIRONMENT: Final = re.compile(r"(?:^|[\s/;&|])env\s+(?:-i\b|-\s|--ignore-environment\b)")
@@ -36,8 +36,16 @@ class Doubt:
     sentence: str
 
 
-def look(engine: Mapping[str, Any], kind: EngineKind) -> Skipped | Doubt | None:
-    """What stands between the engine and the client; None when nothing is seen."""
+def look(engine: Mapping[str, Any], pooled: Engine) -> Skipped | Doubt | None:
+    """What stands between the engine and the client; None when nothing is seen. With Manual the
+    image may bring a client of its own, so that is only told."""
+    found = _look(engine, pooled.kind)
+    if isinstance(found, Skipped) and pooled.configure is Configure.MANUAL:
+        return None if found.reason is SkipReason.PLUGINS_RESTRICTED else Doubt(found.message)
+    return found
+
+
+def _look(engine: Mapping[str, Any], kind: EngineKind) -> Skipped | Doubt | None:
     name = str(engine["name"])
     try:
         found = launches(engine)

@@ -8,6 +8,7 @@ from typing import Any, Final
 from onggi_operator import names
 from onggi_operator.inject.engine import command_line
 from onggi_operator.inject.outcome import Skipped, SkipReason
+from onggi_operator.pool import Configure, Engine, EngineKind
 
 _CONNECTOR_FLAG: Final = re.compile(
     r"(?<![\w-])--kv[-_](?:tr[a-z_-]*|offloading[a-z_-]*)", re.IGNORECASE
@@ -18,6 +19,9 @@ _READ_ONLY_SOURCES: Final = ("configMap", "secret", "projected", "downwardAPI", 
 """Volumes in which no mount point can be made for a folder of ours below them."""
 
 _OS_LABELS: Final = ("kubernetes.io/os", "beta.kubernetes.io/os")
+
+WITH_PLUGINS: Final = (EngineKind.VLLM,)
+"""Engines that look for plugins on the Python path and for which the client brings one."""
 
 _AGENT_IMAGE: Final = re.compile(r"(^|/)onggi[-/]agent([:@]|$)")
 
@@ -36,12 +40,16 @@ def pod_conflict(spec: Mapping[str, Any]) -> Skipped | None:
     return next((found for check in checks if (found := check(spec)) is not None), None)
 
 
-def engine_conflict(spec: Mapping[str, Any], engine: Mapping[str, Any]) -> Skipped | None:
-    """What stands in the way in the engine's container."""
+def engine_conflict(
+    spec: Mapping[str, Any], engine: Mapping[str, Any], pooled: Engine
+) -> Skipped | None:
+    """What stands in the way in the engine's container. With Manual its flags are the user's."""
     volumes = {volume.get("name"): volume for volume in spec.get("volumes") or ()}
+    automatic = pooled.configure is Configure.AUTO
     checks = (
-        _connector_flag(engine),
-        _environment(engine),
+        _needs_flags(pooled) if automatic else None,
+        _connector_flag(engine) if automatic else None,
+        _environment(engine, automatic=automatic),
         _taken_mounts(engine, volumes),
     )
     return next((found for found in checks if found is not None), None)
@@ -140,6 +148,16 @@ def _taken_names(spec: Mapping[str, Any]) -> Skipped | None:
     return None
 
 
+def _needs_flags(pooled: Engine) -> Skipped | None:
+    if pooled.kind in WITH_PLUGINS:
+        return None
+    return Skipped(
+        SkipReason.ENGINE_NEEDS_FLAGS,
+        f"{pooled.kind.value} has no plugin that could switch Onggi's client on; set"
+        " spec.engine.configure of the pool to Manual and give the engine its flags",
+    )
+
+
 def _connector_flag(engine: Mapping[str, Any]) -> Skipped | None:
     for word in command_line(engine):
         if match := _CONNECTOR_FLAG.search(word):
@@ -151,7 +169,7 @@ def _connector_flag(engine: Mapping[str, Any]) -> Skipped | None:
     return None
 
 
-def _environment(engine: Mapping[str, Any]) -> Skipped | None:
+def _environment(engine: Mapping[str, Any], *, automatic: bool) -> Skipped | None:
     name = engine["name"]
     for entry in engine.get("env") or ():
         match entry.get("name"):
@@ -161,7 +179,7 @@ def _environment(engine: Mapping[str, Any]) -> Skipped | None:
                     f"container {name} takes PYTHONPATH from elsewhere (valueFrom), so nothing can"
                     " be put before it; give it as a value",
                 )
-            case "VLLM_PLUGINS" if _leaves_us_out(entry):
+            case "VLLM_PLUGINS" if automatic and _leaves_us_out(entry):
                 return Skipped(
                     SkipReason.PLUGINS_RESTRICTED,
                     f"container {name} sets VLLM_PLUGINS without onggi; add it to the list",

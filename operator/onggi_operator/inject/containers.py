@@ -5,12 +5,13 @@ can ask for. Every container names cpu and memory, requests and limits: a quota 
 containers do not, and an autoscaler stops at them.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from onggi_core.quantity import format_quantity
 from onggi_operator import names
-from onggi_operator.pool import Medium, Pool
+from onggi_operator.pool import DiskTier, Medium, Pool
 
 RUN_SLACK_BYTES: Final = 64 * 1024**2
 """What the run volume holds beside the arena's pages: its header, the socket and, while an agent
@@ -18,6 +19,9 @@ restarts, one extent that is not given back yet."""
 
 DISK_SLACK_BYTES: Final = 64 * 1024**2
 """Container logs, which count as the pod's ephemeral storage like the disk tier does."""
+
+FILESYSTEM_SHARE: Final = 10
+"""One part in so many of a claim is the filesystem's own: ext4 keeps 5 % and its inodes 2 %."""
 
 CLIENT_RESOURCES: Final = {
     "requests": {"cpu": "50m", "memory": "64Mi"},
@@ -54,6 +58,8 @@ class Installation:
     log_level: str
     operator_url: str
     ca_pem: str
+    revisions: Mapping[str, str] = field(default_factory=dict)
+    """Images that it injected before, by the name of the revision."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +73,10 @@ class PodTraits:
     """Every other container has a limit on ephemeral storage."""
 
 
-def security_context() -> dict[str, Any]:
+def security_context(pool: Pool) -> dict[str, Any]:
     return {
-        "runAsUser": names.ONGGI_GID,
-        "runAsGroup": names.ONGGI_GID,
+        "runAsUser": pool.security.run_as_user,
+        "runAsGroup": pool.security.group,
         "runAsNonRoot": True,
         "readOnlyRootFilesystem": True,
         "allowPrivilegeEscalation": False,
@@ -80,7 +86,7 @@ def security_context() -> dict[str, Any]:
 
 
 def agent_container(
-    pool: Pool, sizes: Sizes, traits: PodTraits, install: Installation
+    pool: Pool, sizes: Sizes, traits: PodTraits, install: Installation, image: str
 ) -> dict[str, Any]:
     """The native sidecar. With host networking it declares no port, since a declared one would be
     the node's and keep a second pod away.
@@ -90,13 +96,13 @@ def agent_container(
     containers, for which the agent would wait for ever."""
     container: dict[str, Any] = {
         "name": names.AGENT_CONTAINER,
-        "image": pool.injection.agent_image or install.agent_image,
+        "image": image,
         "imagePullPolicy": install.pull_policy,
         "command": ["onggi", "agent"],
         "restartPolicy": "Always",
         "env": _environment(pool, sizes, install),
         "resources": agent_resources(pool, sizes, traits),
-        "securityContext": security_context(),
+        "securityContext": security_context(pool),
         "volumeMounts": _mounts(pool, sizes, traits),
         "startupProbe": {
             "exec": {"command": ["test", "-S", names.SOCKET_PATH]},
@@ -112,17 +118,19 @@ def agent_container(
     return container
 
 
-def client_container(pool: Pool, traits: PodTraits, install: Installation) -> dict[str, Any]:
+def client_container(
+    pool: Pool, traits: PodTraits, install: Installation, image: str
+) -> dict[str, Any]:
     """Copies the client to where the engine's Python finds it, and ends."""
     limits = CLIENT_RESOURCES["limits"]
     requests = limits if traits.guaranteed else CLIENT_RESOURCES["requests"]
     return {
         "name": names.CLIENT_CONTAINER,
-        "image": pool.injection.agent_image or install.agent_image,
+        "image": image,
         "imagePullPolicy": install.pull_policy,
         "command": ["onggi", "install-client", names.CLIENT_PATH],
         "resources": {"requests": dict(requests), "limits": dict(limits)},
-        "securityContext": security_context(),
+        "securityContext": security_context(pool),
         "volumeMounts": [{"name": names.CLIENT_VOLUME, "mountPath": names.CLIENT_PATH}],
     }
 
@@ -178,7 +186,26 @@ def _disk_source(pool: Pool, sizes: Sizes) -> dict[str, Any]:
     from starting. The agent cannot write there then; it runs without a disk and says so."""
     if pool.disk and pool.disk.medium is Medium.HOST_PATH:
         return {"hostPath": {"path": pool.disk.path, "type": "DirectoryOrCreate"}}
+    if pool.disk and pool.disk.medium is Medium.CLAIM_TEMPLATE:
+        return {"ephemeral": {"volumeClaimTemplate": {"spec": _claim(pool.disk, sizes)}}}
     return {"emptyDir": {"sizeLimit": format_quantity(sizes.disk_bytes + DISK_SLACK_BYTES)}}
+
+
+def _claim(disk: DiskTier, sizes: Sizes) -> dict[str, Any]:
+    claim: dict[str, Any] = {
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": format_quantity(claim_bytes(disk, sizes))}},
+    }
+    if disk.storage_class is not None:
+        claim["storageClassName"] = disk.storage_class
+    return claim
+
+
+def claim_bytes(disk: DiskTier | None, sizes: Sizes) -> int:
+    """What is claimed of a StorageClass; 0 for disks of another medium."""
+    if disk is None or disk.medium is not Medium.CLAIM_TEMPLATE or not sizes.disk_bytes:
+        return 0
+    return sizes.disk_bytes + sizes.disk_bytes // FILESYSTEM_SHARE + DISK_SLACK_BYTES
 
 
 def _mounts(pool: Pool, sizes: Sizes, traits: PodTraits) -> list[dict[str, Any]]:
@@ -200,7 +227,8 @@ def _environment(pool: Pool, sizes: Sizes, install: Installation) -> list[dict[s
     values = {
         "POOL": pool.name,
         "MODE": pool.mode.value,
-        "MEMORY": str(sizes.memory_bytes),
+        "MEMORY": str(sizes.memory_request_bytes),
+        "MEMORY_MAX": str(sizes.memory_bytes),
         "DISK": str(sizes.disk_bytes),
         "SOCKET": names.SOCKET_PATH,
         "HTTP_HOST": "0.0.0.0",  # noqa: S104 - the pod's own address, for probes and scrapes

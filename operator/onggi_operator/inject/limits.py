@@ -11,10 +11,11 @@ from onggi_operator.inject.outcome import Skipped, SkipReason
 
 
 class Scope(str, Enum):
-    """What a limit is for; claims and images have others, which are no matter here."""
+    """What a limit is for; those of images are no matter here."""
 
     CONTAINER = "Container"
     POD = "Pod"
+    CLAIM = "PersistentVolumeClaim"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,7 @@ class Limits:
 
 
 def read_limits(body: Mapping[str, Any]) -> tuple[Limits, ...]:
-    """The items of one LimitRange object that bound a container or a pod."""
+    """The items of one LimitRange object that bound what a pod may have."""
     return tuple(
         Limits(
             source=body["metadata"]["name"],
@@ -44,13 +45,18 @@ def read_limits(body: Mapping[str, Any]) -> tuple[Limits, ...]:
 
 
 def limit_conflict(
-    pod: Mapping[str, Any], added: Sequence[Mapping[str, Any]], limits: Iterable[Limits]
+    pod: Mapping[str, Any],
+    added: Sequence[Mapping[str, Any]],
+    limits: Iterable[Limits],
+    claimed_bytes: int,
 ) -> Skipped | None:
-    """The first limit that would refuse a container that is added, or the pod with them; the
-    message has both numbers."""
+    """The first limit that would refuse a container that is added, the pod with them, or the claim
+    for its disk; the message has both numbers."""
     for limit in limits:
         if limit.scope is Scope.POD:
             problem = _pod_problem(pod, added, limit)
+        elif limit.scope is Scope.CLAIM:
+            problem = _claim_problem(claimed_bytes, limit)
         else:
             found = ((one, _problem(one["resources"], limit)) for one in added)
             problem = next((f"container {one['name']} {told}" for one, told in found if told), None)
@@ -73,6 +79,18 @@ def _problem(resources: Mapping[str, Any], limit: Limits) -> str | None:
                 f"has {limits[name]} of {name} as limit and {requests[name]} as request, and a"
                 f" ratio of at most {most} is allowed"
             )
+    return None
+
+
+def _claim_problem(claimed_bytes: int, limit: Limits) -> str | None:
+    if not claimed_bytes:
+        return None
+    told = f"the claim for the disk needs {format_size(claimed_bytes)}"
+    most, least = limit.maximum.get("storage"), limit.minimum.get("storage")
+    if most is not None and claimed_bytes > exact_quantity(most):
+        return f"{told}, and at most {most} are allowed"
+    if least is not None and claimed_bytes < exact_quantity(least):
+        return f"{told}, and at least {least} are required"
     return None
 
 

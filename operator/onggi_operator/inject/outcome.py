@@ -18,6 +18,8 @@ class SkipReason(str, Enum):
 
     API_UNREACHABLE = "ApiUnreachable"
     """The webhook could not read pools, and does not hold up pods until it can."""
+    CLAIM_NOT_WRITABLE = "ClaimNotWritable"
+    """The pool's disk is a claim, whose volume the agent can only write in a pod with `fsGroup`."""
     CLIENT_HIDDEN = "ClientHidden"
     """The engine's command sets or drops `PYTHONPATH`, or has Python ignore it, so that the engine
     would never find the client."""
@@ -27,6 +29,9 @@ class SkipReason(str, Enum):
     """`onggi.dev/container` or the pool names a container that the pod does not have."""
     ENGINE_AMBIGUOUS = "EngineAmbiguous"
     """Several containers look like the engine and nothing says which one is meant."""
+    ENGINE_NEEDS_FLAGS = "EngineNeedsFlags"
+    """The engine has no plugins by which Onggi could switch its client on, and the pool does not
+    say `configure: Manual`."""
     ENGINE_NOT_FOUND = "EngineNotFound"
     """There are several containers and none of them looks like the engine."""
     INJECTION_OFF = "InjectionOff"
@@ -60,6 +65,8 @@ class SkipReason(str, Enum):
     """A key under `onggi.dev/` that does not exist, or a value that its key does not take."""
     UNKNOWN_POOL = "UnknownPool"
     """The pod's namespace has no KVCachePool of that name."""
+    UNKNOWN_REVISION = "UnknownRevision"
+    """The pool pins a revision that this installation never injected."""
     UNSUPPORTED_OS = "UnsupportedOS"
     """The pod is meant for nodes that do not run Linux."""
     VARIABLE_TAKEN = "VariableTaken"

@@ -5,7 +5,7 @@ from typing import Any
 
 from onggi_operator import names
 from onggi_operator.inject.outcome import Patch
-from onggi_operator.pool import Pool
+from onggi_operator.pool import Configure, Pool
 
 
 def stamp(pod: Mapping[str, Any], status: str) -> Patch:
@@ -31,7 +31,7 @@ def injection(
         *_set_keys("/metadata/labels", labels, label),
         *_prepend("/spec/initContainers", spec.get("initContainers"), init_containers),
         *_append("/spec/volumes", spec.get("volumes"), volumes),
-        *_group(spec.get("securityContext")),
+        *_group(spec.get("securityContext"), pool.security.group),
         *_engine(f"/spec/containers/{engine_at}", spec["containers"][engine_at], pool),
     )
 
@@ -67,6 +67,7 @@ def _engine(path: str, engine: Mapping[str, Any], pool: Pool) -> Patch:
         {"name": name, "value": value}
         for name, value in (
             ("ONGGI_SOCKET", names.SOCKET_PATH),
+            ("ONGGI_CONFIGURE", "Manual" if pool.engine.configure is Configure.MANUAL else None),
             ("ONGGI_MODEL_REVISION", pool.identity.model_revision),
             ("ONGGI_TENANT", pool.identity.tenant),
         )
@@ -83,14 +84,14 @@ def _engine(path: str, engine: Mapping[str, Any], pool: Pool) -> Patch:
     )
 
 
-def _group(security: Mapping[str, Any] | None) -> Patch:
+def _group(security: Mapping[str, Any] | None, group: int) -> Patch:
     if not security:
-        groups = {"supplementalGroups": [names.ONGGI_GID]}
+        groups = {"supplementalGroups": [group]}
         return ({"op": "add", "path": "/spec/securityContext", "value": groups},)
     present = security.get("supplementalGroups")
-    if present and names.ONGGI_GID in present:
+    if present and group in present:
         return ()
-    return _append("/spec/securityContext/supplementalGroups", present, [names.ONGGI_GID])
+    return _append("/spec/securityContext/supplementalGroups", present, [group])
 
 
 def _append(path: str, present: Sequence[Any] | None, items: Sequence[Any]) -> Patch:

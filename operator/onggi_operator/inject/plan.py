@@ -1,11 +1,8 @@
 """From a pod, its wish and its pool to one of three outcomes. The checks are an ordered list, so
 that one pod always gets the same reason."""
 
-import hashlib
-import json
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 from onggi_core.quantity import exact_quantity, format_size
 from onggi_operator import names
@@ -17,6 +14,7 @@ from onggi_operator.inject.containers import (
     PodTraits,
     Sizes,
     agent_container,
+    claim_bytes,
     client_container,
     volumes,
 )
@@ -34,9 +32,8 @@ from onggi_operator.inject.outcome import (
 )
 from onggi_operator.inject.quota import quota_conflict
 from onggi_operator.inject.request import Request, annotations_of
+from onggi_operator.inject.revision import chosen
 from onggi_operator.pool import Medium, Pool
-
-REVISION_CHARS: Final = 10
 
 
 def plan_injection(
@@ -59,8 +56,11 @@ def plan_injection(
         return sizes
     if conflict := conflicts.pod_conflict(spec):
         return conflict
-    if conflict := _refused_volume(pool, sizes, where):
+    if conflict := _refused_volume(spec, pool, sizes, where):
         return conflict
+    revision = chosen(pool, install)
+    if isinstance(revision, Skipped):
+        return revision
     engine_at = find_engine(
         spec.get("containers") or (),
         asked=request.container,
@@ -70,20 +70,24 @@ def plan_injection(
     if isinstance(engine_at, Skipped):
         return engine_at
     engine = spec["containers"][engine_at]
-    if conflict := conflicts.engine_conflict(spec, engine):
+    if conflict := conflicts.engine_conflict(spec, engine, pool.engine):
         return conflict
-    seen = blind_spots.look(engine, pool.engine.kind)
+    seen = blind_spots.look(engine, pool.engine)
     if isinstance(seen, Skipped):
         return seen
     traits = PodTraits(
         where.name, bool(spec.get("hostNetwork")), is_guaranteed(spec), limits_storage(spec)
     )
-    added = (agent_container(pool, sizes, traits, install), client_container(pool, traits, install))
-    if conflict := limit_conflict(pod, added, where.limits):
+    added = (
+        agent_container(pool, sizes, traits, install, revision.agent_image),
+        client_container(pool, traits, install, revision.agent_image),
+    )
+    claimed_bytes = claim_bytes(pool.disk, sizes)
+    if conflict := limit_conflict(pod, added, where.limits, claimed_bytes):
         return conflict
-    if conflict := quota_conflict(spec, added, where.quotas):
+    if conflict := quota_conflict(spec, added, where.quotas, claimed_bytes):
         return conflict
-    status = injected_status(revision(install, pool), _told(pool, sizes, engine, seen))
+    status = injected_status(revision.name, _told(pool, sizes, engine, seen))
     operations = patch.injection(
         pod,
         engine_at,
@@ -107,17 +111,6 @@ def already_injected(pod: Mapping[str, Any], pool: str) -> bool:
     )
     mine = any(variable in (container.get("env") or ()) for container in agents)
     return stamp is not None and stamp.injected and mine
-
-
-def revision(install: Installation, pool: Pool) -> str:
-    """Names the shape of what is injected: two pods with the same revision got the same agent but
-    for sizes and names. The CA is left out, since its renewal changes no behaviour."""
-    sizes = Sizes(0, 0, 0)
-    traits = PodTraits("", host_network=False, guaranteed=False, limits_storage=False)
-    plain = replace(install, ca_pem="")
-    shape = [agent_container(pool, sizes, traits, plain), client_container(pool, traits, plain)]
-    text = json.dumps(shape, sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:REVISION_CHARS]
 
 
 def is_guaranteed(spec: Mapping[str, Any]) -> bool:
@@ -169,10 +162,17 @@ def _sizes(request: Request, pool: Pool) -> Sizes | Skipped:
     return Sizes(memory_bytes, min(pool.memory.min_bytes, memory_bytes), disk_bytes)
 
 
-def _refused_volume(pool: Pool, sizes: Sizes, where: Namespace) -> Skipped | None:
-    if not (sizes.disk_bytes and pool.disk and pool.disk.medium is Medium.HOST_PATH):
-        return None
-    if where.pod_security is None:
+def _refused_volume(
+    spec: Mapping[str, Any], pool: Pool, sizes: Sizes, where: Namespace
+) -> Skipped | None:
+    medium = pool.disk.medium if pool.disk and sizes.disk_bytes else None
+    if medium is Medium.CLAIM_TEMPLATE and not (spec.get("securityContext") or {}).get("fsGroup"):
+        return Skipped(
+            SkipReason.CLAIM_NOT_WRITABLE,
+            f"the disk of pool {pool.name} is a claim, which belongs to root unless the pod sets"
+            f' securityContext.fsGroup; set it, or {names.DISK}: "0"',
+        )
+    if medium is not Medium.HOST_PATH or where.pod_security is None:
         return None
     return Skipped(
         SkipReason.POD_SECURITY,

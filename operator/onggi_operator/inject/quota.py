@@ -17,6 +17,8 @@ from onggi_operator.inject.outcome import Skipped, SkipReason
 _PLAIN: Final = ("cpu", "memory", "ephemeral-storage")
 """Resources that a quota may also name without `requests.` in front."""
 
+_CLAIMS: Final = "persistentvolumeclaims"
+
 _COMPUTE: Final = ("cpu", "memory")
 """What decides whether a pod is BestEffort."""
 
@@ -77,7 +79,10 @@ def _read(quantities: Mapping[str, Any]) -> dict[str, Fraction]:
 
 
 def quota_conflict(
-    spec: Mapping[str, Any], added: Sequence[Mapping[str, Any]], quotas: Iterable[Quota]
+    spec: Mapping[str, Any],
+    added: Sequence[Mapping[str, Any]],
+    quotas: Iterable[Quota],
+    claimed_bytes: int,
 ) -> Skipped | None:
     """The first quota that has room for the pod as it is and not with what is added; the message
     has both numbers."""
@@ -85,7 +90,8 @@ def quota_conflict(
     for quota in quotas:
         if not _counts(quota, grown):
             continue
-        if problem := _problem(quota, spec if _counts(quota, spec) else None, grown):
+        plain = spec if _counts(quota, spec) else None
+        if problem := _problem(quota, plain, grown, claimed_bytes):
             return Skipped(SkipReason.QUOTA, f"{problem} (ResourceQuota {quota.source})")
     return None
 
@@ -122,9 +128,13 @@ def _among(scope: Scope, name: str | None) -> bool:
             return not name
 
 
-def _problem(quota: Quota, plain: Mapping[str, Any] | None, grown: Mapping[str, Any]) -> str | None:
+def _problem(
+    quota: Quota, plain: Mapping[str, Any] | None, grown: Mapping[str, Any], claimed_bytes: int
+) -> str | None:
     before: Usage = usage_of(plain) if plain is not None else {}
     after = usage_of(grown)
+    if claimed_bytes:
+        after |= {"requests.storage": Fraction(claimed_bytes), _CLAIMS: Fraction(1)}
     if plain is None and (missing := _unnamed(quota, grown)):
         return missing
     for name, hard in quota.hard.items():
@@ -222,6 +232,6 @@ def _all(spec: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def _shown(name: str, quantity: Fraction) -> str:
-    if name.rpartition(".")[2] == "cpu":
+    if name.rpartition(".")[2] == "cpu" or name == _CLAIMS:
         return f"{float(quantity):g}"
     return format_size(max(int(quantity), 0))

@@ -15,6 +15,7 @@ from onggi_operator.settings import WebhookSettings
 from onggi_operator.tls.keeper import CHECK_PERIOD_S, CHECK_SOON_S, CertificateKeeper
 from onggi_operator.tls.names import serving_hosts
 from onggi_operator.webhook.configuration import trust
+from onggi_operator.webhook.revisions import Revisions
 from onggi_operator.webhook.server import AdmissionServer
 from onggi_operator.webhook.sources import Sources
 
@@ -35,18 +36,22 @@ async def run_webhook(settings: WebhookSettings, access: ApiAccess, stop: asynci
         )
         sources = Sources(api)
         trusted = asyncio.Event()
+        revisions = Revisions(api, settings)
 
         def missing() -> str | None:
             for event, name in (
                 (keeper.ready, "a certificate"),
                 (trusted, "the webhook configuration"),
+                (revisions.known, "revisions"),
                 *((one.synced, name) for name, one in sources.reflectors.items()),
             ):
                 if not event.is_set():
                     return name
             return None
 
-        server = AdmissionServer(sources, lambda: _installation(settings, keeper), registry)
+        server = AdmissionServer(
+            sources, lambda: _installation(settings, keeper, revisions), registry
+        )
         host = settings.listen_host
         async with (
             serving(health_app(missing, registry), host, settings.health_port),
@@ -59,12 +64,15 @@ async def run_webhook(settings: WebhookSettings, access: ApiAccess, stop: asynci
                     keeper.run(),
                     *(one.run() for one in sources.reflectors.values()),
                     _keep_trusted(api, settings.webhook_configuration, keeper, trusted),
+                    revisions.run(),
                 ),
             )
     log.info("webhook stopped")
 
 
-def _installation(settings: WebhookSettings, keeper: CertificateKeeper) -> Installation:
+def _installation(
+    settings: WebhookSettings, keeper: CertificateKeeper, revisions: Revisions
+) -> Installation:
     service = f"{settings.operator_service}.{settings.release_namespace}.svc"
     return Installation(
         agent_image=settings.agent_image,
@@ -72,6 +80,7 @@ def _installation(settings: WebhookSettings, keeper: CertificateKeeper) -> Insta
         log_level=settings.agent_log_level,
         operator_url=f"https://{service}:{settings.heartbeat_port}",
         ca_pem=keeper.ca_pem or "",
+        revisions=revisions.images,
     )
 
 

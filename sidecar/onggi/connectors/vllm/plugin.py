@@ -17,6 +17,7 @@ from onggi.connectors.vllm.options import SOCKET_VARIABLE, unread_variables
 
 CONNECTOR = "OnggiConnector"
 MODULE = "onggi.connectors.vllm"
+CONFIGURE_VARIABLE = "ONGGI_CONFIGURE"
 _MARK = "_onggi_wrapped"
 
 
@@ -28,6 +29,11 @@ def register() -> None:
             log.warning("onggi: %s", sentence)
         if not os.environ.get(SOCKET_VARIABLE):
             log.debug("onggi: %s is not set, nothing to do", SOCKET_VARIABLE)
+            return
+        if os.environ.get(CONFIGURE_VARIABLE) == "Manual":
+            log.info(
+                "onggi: the pool says configure: Manual, so the connector is the user's to set"
+            )
             return
         from vllm.engine.arg_utils import EngineArgs
 
