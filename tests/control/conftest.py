@@ -46,6 +46,12 @@ def kit() -> Any:
 
 
 @pytest.fixture(scope="session")
+def second_injector() -> Any:
+    """Another mutating webhook."""
+    return _load("control/second_injector")
+
+
+@pytest.fixture(scope="session")
 def status_kit() -> Any:
     """Builders for the controller's planners."""
     return _load("control/status_kit")
@@ -181,6 +187,8 @@ class Part:
         self.https_port, self.health_port = apiserver_module.free_ports(2)
         self.log = installed.folder / f"{name}.log"
         self.process: subprocess.Popen[bytes] | None = None
+        self.overrides: dict[str, str] = {}
+        """Of the environment that the Deployment gives it, from the next start on."""
 
     def start(self) -> None:
         installed, name = self._installed, self._name
@@ -198,6 +206,7 @@ class Part:
             "ONGGI_LISTEN_HOST": "127.0.0.1",
             "ONGGI_HTTPS_PORT": str(self.https_port),
             "ONGGI_HEALTH_PORT": str(self.health_port),
+            **self.overrides,
         }
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
