@@ -102,8 +102,41 @@ def test_further_namespaces_can_be_left_out(render: Any) -> None:
     assert left_out["values"] == ["kube-system", "onggi-system", "a"]
 
 
+def _is_for_people(role: dict[str, Any]) -> bool:
+    return any("aggregate-to" in label for label in role["metadata"]["labels"])
+
+
+def test_people_get_pools_with_the_roles_that_they_have(
+    documents: list[dict[str, Any]], render: Any
+) -> None:
+    def roles(found: list[dict[str, Any]]) -> dict[str, tuple[list[str], list[str]]]:
+        return {
+            name: (
+                sorted(word.rpartition("-")[2] for word in role["metadata"]["labels"]
+                       if "aggregate-to" in word),
+                role["rules"][0]["verbs"],
+            )
+            for name, role in of_kind(found, "ClusterRole").items()
+            if _is_for_people(role)
+        }  # fmt: skip
+
+    assert roles(documents) == {
+        "onggi-view": (["admin", "edit", "view"], ["get", "list", "watch"]),
+        "onggi-edit": (
+            ["admin", "edit"], ["create", "update", "patch", "delete", "deletecollection"],
+        ),
+    }  # fmt: skip
+    for name in ("onggi-view", "onggi-edit"):
+        for rule in of_kind(documents, "ClusterRole")[name]["rules"]:
+            assert (rule["apiGroups"], rule["resources"]) == (["onggi.dev"], ["kvcachepools"])
+    assert roles(render("userRoles.aggregate=false")) == {}
+    bound = {one["roleRef"]["name"] for one in of_kind(documents, "ClusterRoleBinding").values()}
+    assert bound == {"onggi-webhook", "onggi-operator"}
+
+
 def test_rights_are_these_and_no_more(documents: list[dict[str, Any]]) -> None:
-    found = {**of_kind(documents, "ClusterRole"), **of_kind(documents, "Role")}
+    roles = {**of_kind(documents, "ClusterRole"), **of_kind(documents, "Role")}
+    found = {name: role for name, role in roles.items() if not _is_for_people(role)}
     rights = {
         name: sorted(
             (f"{verb} {resource}", *rule.get("resourceNames", ()))

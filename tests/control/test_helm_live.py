@@ -21,6 +21,8 @@ HOOK = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/ongg
 SECRET = "/api/v1/namespaces/onggi-system/secrets/onggi-tls"
 POOLS = "/apis/onggi.dev/v1alpha1/namespaces/default/kvcachepools"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 STORED = ROOT / "tests/crd/stored"
 CA = base64.b64encode(b"a certificate").decode()
 
@@ -31,6 +33,34 @@ class Site:
     def __init__(self, server: Any, helm: Callable[..., str]) -> None:
         self.server = server
         self.helm = helm
+
+    def bind(self, user: str, role: str) -> None:
+        body = {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "RoleBinding",
+            "metadata": {"name": user},
+            "roleRef": {
+                "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role,
+            },
+            "subjects": [
+                {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user},
+            ],
+        }  # fmt: skip
+        self.server.request("POST", f"{RBAC}/namespaces/default/rolebindings", body)
+
+    def may(self, user: str, verb: str, namespace: str, *, part: str = "") -> bool:
+        """Whether the API server lets a user do that with pools."""
+        asked = {
+            "namespace": namespace, "verb": verb, "group": "onggi.dev",
+            "resource": "kvcachepools", "subresource": part,
+        }  # fmt: skip
+        body = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SubjectAccessReview",
+            "spec": {"user": user, "resourceAttributes": asked},
+        }
+        answer = self.server.request("POST", REVIEWS, body)
+        return bool(answer["status"]["allowed"])
 
     def wait(self, holds: Callable[[], bool]) -> None:
         """A schema takes hold a moment after it was written."""
@@ -139,6 +169,14 @@ def test_a_release_from_first_install_to_last(site: Site) -> None:
     site.server.request("PATCH", SECRET, {"data": {"ca.crt": CA}}, kind=kind)
     pool = {"apiVersion": "onggi.dev/v1alpha1", "kind": "KVCachePool"}
     site.server.request("POST", POOLS, {**pool, "metadata": {"name": "chat"}, "spec": {}})
+
+    for user, role in (("reader", "onggi-view"), ("editor", "onggi-edit")):
+        site.bind(user, role)
+    assert site.may("reader", "list", "default")
+    assert not site.may("reader", "patch", "default")
+    assert site.may("editor", "patch", "default")
+    assert not site.may("editor", "patch", "kube-public")
+    assert not site.may("editor", "patch", "default", part="status")
 
     site.helm("upgrade", "onggi", chart, "--set", "webhook.timeoutSeconds=4")
     (hook,) = site.server.request("GET", HOOK)["webhooks"]
