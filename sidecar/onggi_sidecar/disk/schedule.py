@@ -1,8 +1,9 @@
 """Which waiting job a free disk thread takes: pure, stepped by the workers under their lock.
 
-Somebody waits for a load, nobody for the rest. So loads go first, a thread is kept free for the
-next one, and few writes run beside loads; but a write that has waited long gets a thread, or a
-disk that is read all day would never be written to.
+Somebody waits for a load, nobody for the rest. So loads go first, threads are kept free for the
+next ones, and few writes run beside loads. A disk that is read all day must be written to as well:
+a burst of loads has it for itself, and after that one call in a few is a write. Calls are counted
+and no clock is asked, so that the shares are the same on a fast disk and on a slow one.
 """
 
 import enum
@@ -34,9 +35,13 @@ PREFETCHES_AT_ONCE: Final = 1
 """None begins while a load waits or runs: a hint costs a load at most the read it is in."""
 WRITES_BESIDE_LOADS: Final = 1
 """A read behind a queue of writes waits for all of them in the device."""
-WRITE_PATIENCE_S: Final = 0.1
-"""A write that waited so long gets a thread though loads wait: one of THREADS is the share of
-writes, so a disk at its limit gives a sixth of its calls to them and the rest to loads."""
+BURST_LOADS: Final = 32
+"""Loads that go before a write that waits: two requests of 16 MiB, some 30 ms of a fast disk."""
+LOADS_A_WRITE: Final = 3
+"""From then on each so many loads are followed by a write, until writes have caught up with the
+loads that went before them: a quarter of the calls is theirs however much is read."""
+WRITES_OWED: Final = 2
+"""Of those at once: writes that hang or are slow never have more of the threads."""
 
 
 @dataclass(slots=True, eq=False)
@@ -51,7 +56,6 @@ class Job:
     run: Callable[[], None]
     abandon: Callable[[], None]
     deadline_s: float
-    queued_s: float = 0.0
 
 
 class Schedule:
@@ -61,43 +65,51 @@ class Schedule:
         self._background_max = max(1, threads - LOAD_THREADS_MIN)
         self._waiting: dict[Queue, deque[Job]] = {queue: deque() for queue in Queue}
         self._running = dict.fromkeys(Queue, 0)
+        self._held_back = 0
+        """Loads begun while a write waited, less LOADS_A_WRITE for each write begun since."""
 
     @property
     def waiting(self) -> int:
         return sum(map(len, self._waiting.values()))
 
-    def add(self, job: Job, now_s: float) -> bool:
+    def add(self, job: Job) -> bool:
         """Queue it; False when its queue is full."""
         waiting = self._waiting[job.queue]
         if len(waiting) >= QUEUE_MAX[job.queue]:
             return False
-        job.queued_s = now_s
         waiting.append(job)
         return True
 
-    def hurry(self, number: int, now_s: float, deadline_s: float) -> None:
+    def hurry(self, number: int, deadline_s: float) -> None:
         """Somebody waits for that prefetch now: it becomes a load, with a load's time. Nothing
         happens to one that has begun, ended, or finds the loads' queue full."""
         for job in self._waiting[Queue.PREFETCH]:
             if job.number == number:
                 self._waiting[Queue.PREFETCH].remove(job)
                 job.queue, job.deadline_s = Queue.LOAD, deadline_s
-                if not self.add(job, now_s):
+                if not self.add(job):
                     job.queue = Queue.PREFETCH
                     self._waiting[Queue.PREFETCH].appendleft(job)
                 return
 
-    def take(self, now_s: float) -> Job | None:
+    def take(self) -> Job | None:
         """The job a thread that is free now should run, marked as running; None: it should wait."""
-        queue = self._pick(now_s)
+        queue = self._pick()
         if queue is None:
             return None
         self._running[queue] += 1
-        return self._waiting[queue].popleft()
+        job = self._waiting[queue].popleft()
+        if queue is Queue.WRITE:
+            self._held_back = max(0, self._held_back - LOADS_A_WRITE)
+        if not self._waiting[Queue.WRITE]:
+            self._held_back = 0
+        elif queue is Queue.LOAD:
+            self._held_back = min(self._held_back + 1, BURST_LOADS + LOADS_A_WRITE)
+        return job
 
-    def may_take(self, now_s: float) -> bool:
+    def may_take(self) -> bool:
         """Whether another free thread would get a job, too."""
-        return self._pick(now_s) is not None
+        return self._pick() is not None
 
     def ended(self, job: Job) -> None:
         self._running[job.queue] -= 1
@@ -121,13 +133,8 @@ class Schedule:
             waiting.clear()
         return left
 
-    def _pick(self, now_s: float) -> Queue | None:
-        writes = self._waiting[Queue.WRITE]
-        if (
-            writes
-            and not self._running[Queue.WRITE]
-            and now_s - writes[0].queued_s > WRITE_PATIENCE_S
-        ):
+    def _pick(self) -> Queue | None:
+        if self._write_is_owed:
             return Queue.WRITE
         if self._waiting[Queue.LOAD]:
             return Queue.LOAD
@@ -135,6 +142,14 @@ class Schedule:
         if background >= self._background_max:
             return None
         return next(self._allowed(), None)
+
+    @property
+    def _write_is_owed(self) -> bool:
+        return (
+            self._held_back >= BURST_LOADS
+            and bool(self._waiting[Queue.WRITE])
+            and self._running[Queue.WRITE] < WRITES_OWED
+        )
 
     def _allowed(self) -> Iterator[Queue]:
         """Queues of work that nobody waits for and that may take a thread, most urgent first."""

@@ -54,9 +54,8 @@ class Workers:
     def add(self, job: Job) -> None:
         """Queue a job, or abandon it here and now when its queue is full."""
         with self._wake:
-            now_s = self._clock()
-            if not self._stopping and self._schedule.add(job, now_s):
-                self._rouse(now_s)
+            if not self._stopping and self._schedule.add(job):
+                self._rouse()
                 if self._looks_again_s is None or self._looks_again_s > job.deadline_s:
                     self._watching.notify()
                 return
@@ -66,9 +65,8 @@ class Workers:
     def hurry(self, number: int, *, deadline_s: float) -> None:
         """Somebody waits for that prefetch now."""
         with self._wake:
-            now_s = self._clock()
-            self._schedule.hurry(number, now_s, deadline_s)
-            self._rouse(now_s)
+            self._schedule.hurry(number, deadline_s)
+            self._rouse()
 
     @property
     def waiting(self) -> int:
@@ -109,19 +107,18 @@ class Workers:
                 if not self.waiting:
                     self._wake.notify_all()  # drain() waits among the threads
             while not self._stopping:
-                now_s = self._clock()
-                job = self._schedule.take(now_s)
+                job = self._schedule.take()
                 if job is not None:
-                    self._begun[number] = now_s
-                    self._rouse(now_s)
+                    self._begun[number] = self._clock()
+                    self._rouse()
                     return job
                 self._wake.wait()
         return None
 
-    def _rouse(self, now_s: float) -> None:
+    def _rouse(self) -> None:
         """Wake a thread that waits if it would get a job: one woken for nothing costs the others
         the interpreter."""
-        if self._schedule.may_take(now_s):
+        if self._schedule.may_take():
             self._wake.notify()
 
     def _run(self, number: int) -> None:
