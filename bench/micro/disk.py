@@ -1,8 +1,12 @@
 """How fast blocks go to disk and come back, against fio on a file beside the tier.
 
 Read: LOAD_PREPARE of blocks that lie on disk alone, until they are in the arena and verified; four
-batches are asked for ahead, so that the disk never waits for the bench. Write: stores of blocks
-never seen before, until the tier has them. Bytes are counted by the agent, as read and written.
+batches are asked for ahead, so that the disk never waits for the bench. Write: blocks never seen
+before, sealed, until the tier has them. No bytes are copied on this side of the arena either way:
+what that costs is in load_* and store_*. Bytes are counted by the agent, as read and written.
+
+The tier is written full before anything is measured, as one in use is: with the first write of a
+place the filesystem notes that it is no longer blank, and fio's file is laid out, too.
 """
 
 from __future__ import annotations
@@ -23,9 +27,10 @@ from bench.pages import Region, chain, same
 from bench.peers.fio import ENGINES, Fio, Rates, why_absent
 from bench.sizes import MIB, Sizes
 from bench.timing import median
-from onggi import Client, LoadOutcome
+from onggi import Client, LoadOutcome, StoreOutcome
 from onggi_sidecar.disk.schedule import THREADS
 
+ONGGI: Final = "onggi"
 DIRECTIONS: Final = ("read", "write", "mixed")
 PAGE_BYTES: Final = (MIB, 256 * 1024)
 BATCH_BYTES: Final = 16 * MIB
@@ -37,13 +42,15 @@ READ_BYTES: Final = 3 * ARENA_BYTES
 """Read around and around: nothing of it is still in the arena when it comes up again."""
 WAIT_S: Final = 10.0
 POLL_S: Final = 0.004
-DIRTY_MAX: Final = 96 * MIB
-"""A store may run so far ahead of the disk: more would leave the arena before it is written."""
+DIRTY_MAX: Final = 32 * MIB
+"""A store may run so far ahead of the disk: beside what is being written and read that is all the
+room there is, and more would leave the arena before it is written."""
 HOW: Final = (
     "1 MiB pages. Bytes counted by the agent, over turns of some seconds taken with fio's: "
-    f"O_DIRECT, the same block size, depth {THREADS}, the better of psync and io_uring, a file "
-    "laid out before. The agent also verifies or computes each page's checksum. Mixed: both at "
-    "once, summed; fio has half of the depth each way."
+    f"O_DIRECT, the same block size, depth {THREADS}, the better of psync and io_uring. Both go "
+    "over places that were written before: a full tier, a file laid out. The agent also verifies "
+    "or computes each page's checksum; nothing is copied between arena and client. Mixed: both at "
+    "once, summed; fio has half of the depth each way, the agent lets loads go first."
 )
 
 
@@ -68,6 +75,8 @@ def _measured(page_bytes: int, sizes: Sizes) -> dict[str, list[Row]]:
         client = agent.client(space_for(page_bytes))
         stack.callback(client.close)
         work = _Work(client, page_bytes)
+        if not sizes.quick:
+            work.write_full()
         work.fill()
         fio = None
         if not absent:
@@ -75,27 +84,33 @@ def _measured(page_bytes: int, sizes: Sizes) -> dict[str, list[Row]]:
                 fio = Fio(agent.disk_folder, READ_BYTES, THREADS)
             except ChildFailed as failed:
                 absent["fio"] = str(failed)
-        mine: dict[str, list[Rates]] = {direction: [] for direction in DIRECTIONS}
-        theirs: dict[tuple[str, str], list[Rates]] = {}
-        for _ in range(sizes.disk_turns):
-            for direction in DIRECTIONS:
-                mine[direction].append(work.run(direction, sizes.disk_turn_s))
-                if fio is None:
-                    continue
-                for engine in ENGINES:
-                    rates = fio.run(engine, direction, page_bytes, sizes.disk_turn_s)
-                    theirs.setdefault((direction, engine), []).append(rates)
-    return {
-        direction: _rows(direction, page_bytes, mine[direction], theirs, absent)
-        for direction in DIRECTIONS
-    }
+        rates = _in_turns(work, fio, page_bytes, sizes)
+    return {direction: _rows(direction, page_bytes, rates, absent) for direction in DIRECTIONS}
+
+
+def _in_turns(
+    work: _Work, fio: Fio | None, page_bytes: int, sizes: Sizes
+) -> dict[tuple[str, str], list[Rates]]:
+    """What each contestant reached in each direction. The order turns, too: what one of them leaves
+    in the device's caches and queues meets all of them alike."""
+    rates: dict[tuple[str, str], list[Rates]] = {}
+    contestants = (ONGGI, *ENGINES) if fio is not None else (ONGGI,)
+    for turn in range(sizes.disk_turns):
+        first = turn % len(contestants)
+        for direction in DIRECTIONS:
+            for name in contestants[first:] + contestants[:first]:
+                if name == ONGGI or fio is None:
+                    got = work.run(direction, sizes.disk_turn_s)
+                else:
+                    got = fio.run(name, direction, page_bytes, sizes.disk_turn_s)
+                rates.setdefault((direction, name), []).append(got)
+    return rates
 
 
 def _rows(
     direction: str,
     page_bytes: int,
-    mine: list[Rates],
-    theirs: dict[tuple[str, str], list[Rates]],
+    rates: dict[tuple[str, str], list[Rates]],
     absent: dict[str, str],
 ) -> list[Row]:
     """The sum of both ways first; of a mixed run also each way by itself."""
@@ -103,18 +118,18 @@ def _rows(
 
     def row(name: str, of: Callable[[Rates], float]) -> Row:
         peers = {
-            f"fio_{engine}": median([of(rates) for rates in theirs[direction, engine]]) / 2**30
+            f"fio_{engine}": median(list(map(of, rates[direction, engine]))) / 2**30
             for engine in ENGINES
-            if (direction, engine) in theirs
+            if (direction, engine) in rates
         }
         best = {"fio": max(peers.values())} if peers else {}
-        value = median([of(rates) for rates in mine]) / 2**30
+        value = median(list(map(of, rates[direction, ONGGI]))) / 2**30
         return Row(name, value, Unit.GIB_PER_S, {**best, **peers}, absent)
 
-    rows = [row(name, lambda rates: rates.read + rates.written)]
+    rows = [row(name, lambda of: of.read + of.written)]
     if direction == "mixed":
-        rows.append(row(f"{name}/read", lambda rates: rates.read))
-        rows.append(row(f"{name}/written", lambda rates: rates.written))
+        rows.append(row(f"{name}/read", lambda of: of.read))
+        rows.append(row(f"{name}/written", lambda of: of.written))
     return rows
 
 
@@ -132,6 +147,11 @@ class _Work:
         self._pages = self._source.pages(0, BATCH_BYTES, self.page_bytes)
         self._read_keys: list[list[bytes]] = []
         self._next_read = self._next_store = 0
+
+    def write_full(self) -> None:
+        """Until no place of the tier is blank."""
+        for _ in range(DISK_BYTES // BATCH_BYTES):
+            self._seal_new()
 
     def fill(self) -> None:
         """Store what is going to be read, see it written, and compare one batch."""
@@ -187,9 +207,15 @@ class _Work:
 
     def _write(self, until_s: float) -> None:
         while time.perf_counter() < until_s:
-            self._store(chain("write", self._next_store, self._blocks))
-            self._next_store += 1
-            self._until_written(DIRTY_MAX // self.page_bytes)
+            self._seal_new()
+
+    def _seal_new(self) -> None:
+        """A batch of blocks never seen before, of whatever bytes are in the pages."""
+        keys = chain("write", self._next_store, self._blocks)
+        self._next_store += 1
+        ticket = self.client.store_prepare(keys)
+        self.client.finish_store(ticket, StoreOutcome.SEALED)
+        self._until_written(DIRTY_MAX // self.page_bytes)
 
     def _store(self, keys: list[bytes]) -> None:
         self.client.store(keys, self._pages)
