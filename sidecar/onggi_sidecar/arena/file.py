@@ -25,6 +25,7 @@ from onggi_core.arena_header import (
     has_memory,
 )
 from onggi_core.quantity import spell_bytes
+from onggi_sidecar.arena.huge import HUGE_BYTES, HugePages
 from onggi_sidecar.errors import StartRefused
 from onggi_sidecar.group import give_to_group
 
@@ -35,8 +36,8 @@ ARENA_MODE: Final = 0o660
 _TEMPORARY_SUFFIX: Final = ".new"
 _PUNCH_HOLE_KEEP_SIZE: Final = 0x02 | 0x01
 _TOUCH_STEP_BYTES: Final = 1024 * 1024
-"""Zeros written at once: large enough to cost one system call per 1 MiB, small enough that a
-stop request waits for well under a millisecond's worth of memory."""
+"""Zeros written at once where pages are small: large enough to cost one system call per 1 MiB,
+small enough that a stop request waits for well under a millisecond's worth of memory."""
 
 _BLOCK_BYTES: Final = 512
 """What st_blocks counts in."""
@@ -64,7 +65,8 @@ class ArenaFile:
 
     The file is as long as the largest budget and sparse: only touched extents take memory. The
     mapping is never closed while the process lives: I/O threads may still write into it.
-    turns: those of the header's table, u32 [extents], written by the toucher's thread alone.
+    turns: those of the header's table, u32 [extents], written by the toucher's thread alone, as
+    huge is used.
     """
 
     path: Path
@@ -72,6 +74,7 @@ class ArenaFile:
     header: ArenaHeader
     map: mmap.mmap
     turns: memoryview
+    huge: HugePages
 
     @property
     def board(self) -> memoryview:
@@ -92,13 +95,23 @@ class ArenaFile:
         The space is reserved before it is written, so a full volume is an ENOSPC here and can
         never be a SIGBUS later. Raises OSError (ENOSPC, ENOMEM).
         """
-        offset = self.extent_offset_bytes(extent) + step * _TOUCH_STEP_BYTES
-        os.posix_fallocate(self.fd, offset, _TOUCH_STEP_BYTES)
-        os.pwrite(self.fd, _ZEROS, offset)
+        step_bytes = self._touch_step_bytes
+        offset = self.extent_offset_bytes(extent) + step * step_bytes
+        if step_bytes == HUGE_BYTES:
+            os.pwrite(self.fd, _ZEROS[: mmap.PAGESIZE], offset)  # nothing becomes no huge page
+            if self.huge.make(offset):
+                return
+        os.posix_fallocate(self.fd, offset, step_bytes)
+        for done in range(0, step_bytes, _TOUCH_STEP_BYTES):
+            os.pwrite(self.fd, _ZEROS, offset + done)
 
     @property
     def touch_steps(self) -> int:
-        return self.header.extent_bytes // _TOUCH_STEP_BYTES
+        return self.header.extent_bytes // self._touch_step_bytes
+
+    @property
+    def _touch_step_bytes(self) -> int:
+        return _TOUCH_STEP_BYTES if self.header.extent_bytes % HUGE_BYTES else HUGE_BYTES
 
     @property
     def ready_bytes(self) -> int:
@@ -166,7 +179,7 @@ def create_arena(folder: Path, *, size_bytes: int, extent_bytes: int, epoch: byt
     mapped = mmap.mmap(fd, header.file_bytes, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
     turns = memoryview(mapped)[TURNS_OFFSET : TURNS_OFFSET + header.turns_bytes].cast("I")
     temporary.rename(path)
-    return ArenaFile(path, fd, header, mapped, turns)
+    return ArenaFile(path, fd, header, mapped, turns, HugePages(fd))
 
 
 def _front_bytes(header: ArenaHeader) -> int:
