@@ -11,6 +11,9 @@ from onggi_operator.plan.census import beats_of, census
 
 LABELS = ("namespace", "pool")
 
+CONDITION_VALUES = {"True": 1, "False": 0, "Unknown": -1}
+"""One series a condition, and an unknown that no alert on 0 takes for trouble."""
+
 
 class PoolMetrics(Collector):
     """`pools` is asked at each scrape."""
@@ -38,6 +41,11 @@ class PoolMetrics(Collector):
         saved = CounterMetricFamily(
             "onggi_pool_tokens_saved", "Prompt tokens not computed again.", labels=LABELS
         )
+        conditions = GaugeMetricFamily(
+            "onggi_pool_condition",
+            "A condition of the pool, as its status says: 1 True, 0 False, -1 Unknown.",
+            labels=(*LABELS, "type"),
+        )
         for pool in self._pools():
             key = pool.key
             seen = census(pool, now_s=self._clock())
@@ -54,7 +62,9 @@ class PoolMetrics(Collector):
             hits.add_metric((*key, "disk"), pool.totals.disk_blocks)
             misses.add_metric(key, pool.totals.miss_blocks)
             saved.add_metric(key, pool.totals.tokens_saved)
-        yield from (pods, capacity, used, hits, misses, saved)
+            for told in pool.status.get("conditions") or ():
+                conditions.add_metric((*key, told["type"]), CONDITION_VALUES[told["status"]])
+        yield from (pods, capacity, used, hits, misses, saved, conditions)
 
 
 def _bytes(name: str, text: str) -> GaugeMetricFamily:
