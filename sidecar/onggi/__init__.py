@@ -12,12 +12,14 @@ agent decides).
 from onggi.client import Client
 from onggi.outcomes import Load, Looked, Pages, Stored, StoreTicket
 from onggi.pending import PendingLoad
+from onggi_core.errors import BadRequest
 from onggi_core.identity import ROOT, block_keys, fingerprint
 from onggi_core.wire.replies import Slot as StoreSlot
 from onggi_core.wire.requests import LoadOutcome, SpaceSpec, StoreOutcome
 
 __all__ = [
     "ROOT",
+    "BadRequest",
     "Client",
     "Load",
     "LoadOutcome",

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from onggi.checks import check_space_number
+from onggi import checks
 from onggi.copies import runs
 from onggi.memory import HeldPages, hold_pages, hold_whole
 from onggi.outcomes import Load, Pages, Stored, StoreTicket
@@ -61,7 +61,7 @@ class _Memory:
         self._page_bytes = page_bytes
         self._writable = writable
         self._whole = hold_whole(pages, count, page_bytes, writable=writable)
-        self.count = count if self._whole is not None else len(pages)
+        self.count = count if self._whole is not None else checks.counted("pages", pages)
 
     def part(self, begin: int, end: int) -> HeldPages:
         """Raises ValueError naming the page that is wrong."""
@@ -96,9 +96,10 @@ def move_in(client: Client, pages: Pages, held: HeldPages) -> bool:
 
 def store(client: Client, keys: Sequence[bytes], pages: Any, parent: bytes, space: int) -> Stored:
     """See Client.store."""
-    check_space_number(space, client.spaces)
+    checks.space_number(space, client.spaces)
     page_bytes = client.spaces[space].page_bytes
-    memory = _Memory(pages, len(keys), page_bytes, writable=False)
+    memory = _Memory(pages, checks.keys_of(keys), page_bytes, writable=False)
+    checks.each_length(keys)
     if memory.count != len(keys):
         raise ValueError(f"pages has {memory.count} entries for {len(keys)} keys; use one each")
     rest = parts(len(keys), blocks_in_part(page_bytes, from_disk=False))
@@ -121,7 +122,10 @@ def store(client: Client, keys: Sequence[bytes], pages: Any, parent: bytes, spac
             stored += _fill(client, ticket, held)
             existing += ticket.existing
             done += len(ticket.slots)
-    except ValueError:  # the caller's; its next store of these keys must find them free
+    except (
+        TypeError,
+        ValueError,
+    ):  # the caller's; its next store of these must find them free
         for pending in ahead:
             client.finish_store_later(pending.wait(), StoreOutcome.ABANDONED)
         raise
@@ -147,11 +151,12 @@ def _fill(client: Client, ticket: StoreTicket, held: HeldPages) -> int:
 
 def load(client: Client, keys: Sequence[bytes], pages: Any, wait_s: float, space: int) -> int:
     """See Client.load."""
-    check_space_number(space, client.spaces)
+    checks.space_number(space, client.spaces)
     page_bytes = client.spaces[space].page_bytes
-    memory = _Memory(pages, len(keys), page_bytes, writable=True)
+    memory = _Memory(pages, checks.keys_of(keys), page_bytes, writable=True)
     if memory.count < len(keys):
         raise ValueError(f"pages has {memory.count} entries for {len(keys)} keys; use one each")
+    wait_s = checks.seconds("wait_s", wait_s)
     until_s = client.now_s() + wait_s
     done = _shown(client, keys, memory, space)
     first = done
@@ -176,7 +181,10 @@ def load(client: Client, keys: Sequence[bytes], pages: Any, wait_s: float, space
             done += _empty(client, got, held, space)
             if done < end:
                 break
-    except ValueError:  # the caller's; nothing may stay pinned for it until the next call
+    except (
+        TypeError,
+        ValueError,
+    ):  # the caller's; nothing may stay pinned for it until then
         for _, pending in ahead:
             pending.wait(client.deadline_s)
         raise

@@ -9,19 +9,13 @@ leaves its parent's session alone.
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Sequence
 from typing import Any, Final
 
-from onggi import bulk
+from onggi import bulk, checks
 from onggi.arena import Arena
-from onggi.checks import (
-    check_engine,
-    check_parent,
-    check_space,
-    check_space_number,
-    held_pages,
-    packed_keys,
-)
+from onggi.checks import held_pages, of_type, packed_keys
 from onggi.clock import Clock, monotonic
 from onggi.link import Asked, Link
 from onggi.outcomes import (
@@ -38,7 +32,7 @@ from onggi.pending import PendingLoad, PendingStore
 from onggi.session import Session
 from onggi_core.identity import ROOT
 from onggi_core.wire.cut import Frame
-from onggi_core.wire.frame import SPACES_MAX, Op
+from onggi_core.wire.frame import Op
 from onggi_core.wire.replies import (
     LoadPrepared,
     StatsReply,
@@ -68,7 +62,7 @@ class Client:
 
     def __init__(
         self,
-        socket_path: str,
+        socket_path: str | os.PathLike[str],
         *,
         spaces: Sequence[SpaceSpec],
         engine: str = "",
@@ -76,19 +70,19 @@ class Client:
         log: logging.Logger | None = None,
         clock: Clock = monotonic,
     ) -> None:
-        """Nothing is opened before the first call. Raises ValueError for a wrong argument."""
-        if not 1 <= len(spaces) <= SPACES_MAX:
-            raise ValueError(f"spaces has {len(spaces)} entries; use 1 to {SPACES_MAX}")
-        for space in spaces:
-            check_space(space)
-        check_engine(engine)
-        if not 0 < deadline_s <= WAIT_MAX_S:
-            raise ValueError(f"deadline_s is {deadline_s}; use more than 0 and up to {WAIT_MAX_S}")
-        self.spaces = tuple(spaces)
-        log = log or logging.getLogger("onggi")
+        """Nothing is opened before the first call. Like all calls it raises TypeError or ValueError
+        for a wrong argument, and nothing for an agent."""
+        self.spaces = checks.spaces(spaces)
+        self.deadline_s = checks.deadline(deadline_s, WAIT_MAX_S)
         self.now_s = clock
-        self.deadline_s = deadline_s
-        self._link = Link(socket_path, self.spaces, engine, deadline_s, log, clock)
+        self._link = Link(
+            checks.socket_path(socket_path),
+            self.spaces,
+            checks.engine(engine),
+            self.deadline_s,
+            log or logging.getLogger("onggi"),
+            clock,
+        )
 
     @property
     def attached(self) -> bool:
@@ -123,7 +117,7 @@ class Client:
 
     def lookup(self, keys: Sequence[bytes]) -> Looked:
         """How much of a chain is there. Looked(0, 0) when the agent is gone or late."""
-        session = self.showing() if keys else None
+        session = self.showing() if checks.keys_of(keys) else None
         if session is not None and session.shown is not None and session.shown.look(keys):
             return Looked(len(keys), len(keys))
         return self._look(self._link.begin(Op.LOOKUP, packed_keys(keys)), "LOOKUP")
@@ -161,7 +155,7 @@ class Client:
         wait_s: how long the agent may take to bring blocks from disk; 0: only what is in host
         memory. Finish each load with finish_load(), whatever became of it.
         """
-        wait_s = min(max(wait_s, 0.0), WAIT_MAX_S)
+        wait_s = min(checks.seconds("wait_s", wait_s), WAIT_MAX_S)
         asked = self._link.begin(Op.LOAD_PREPARE, pack_load(int(wait_s * 1000), packed_keys(keys)))
         due_s = asked.sent_s + wait_s + self._link.deadline_s if asked is not None else 0.0
         return PendingLoad(self._link, asked, due_s, self._read_load, self.finish_load)
@@ -186,11 +180,10 @@ class Client:
     def finish_load(self, load: Load, outcome: LoadOutcome, *, blocks: int | None = None) -> bool:
         """Give the pin back. blocks: how many leading blocks are in use now, if not all. True: the
         agent was there to be told, so it has kept the pages until now (unless their time is up)."""
+        used = checks.blocks_used(load, outcome, blocks)
         session = self._link.holder(load.session)
         if not load.blocks or session is None:
             return False  # nothing was pinned, or the pin ended with its session
-        used = load.blocks if blocks is None else blocks
-        used = used if outcome is LoadOutcome.LOADED else 0
         told = session.open and self._link.tell(session, LoadComplete(load.ticket, outcome, used))
         session.release()
         return told
@@ -215,14 +208,14 @@ class Client:
         self, keys: Sequence[bytes], *, parent: bytes = ROOT, space: int = 0
     ) -> PendingStore:
         """Send store_prepare() and do other things; wait() has the answer, cancel() forgoes it."""
-        packed = packed_keys(keys)
-        check_parent(parent)
-        check_space_number(space, self.spaces)
+        packed, parent = packed_keys(keys), checks.parent(parent)
+        checks.space_number(space, self.spaces)
         asked = self._link.begin(Op.STORE_PREPARE, pack_store(space, parent, packed))
         return PendingStore(self._link, asked, len(keys), self.spaces[space].page_bytes)
 
     def finish_store(self, ticket: StoreTicket, outcome: StoreOutcome) -> int:
         """Seal what was copied, or drop it. Returns the blocks that are visible from now on."""
+        checks.finished(ticket, outcome)
         session = self._link.holder(ticket.session)
         if session is None:
             return 0  # nothing was reserved, or the reservation ended with its session
@@ -236,6 +229,7 @@ class Client:
     def finish_store_later(self, ticket: StoreTicket, outcome: StoreOutcome) -> None:
         """The same without waiting: whoever asks the agent after this finds the blocks. Blocks that
         were not sealed after all are counted in `unsealed_blocks` and logged once."""
+        checks.finished(ticket, outcome)
         session = self._link.holder(ticket.session)
         if session is None:
             return
@@ -257,7 +251,7 @@ class Client:
         For whoever addresses memory in pieces (arena.copy_out, copy_in) and looks at expires_s
         himself. Pages of another process are found by their epoch.
         """
-        if pages.session != OTHER_PROCESS:
+        if of_type("pages", pages, Pages).session != OTHER_PROCESS:
             session = self._link.held(pages.session)
         else:
             session = self._link.session()
@@ -274,7 +268,7 @@ class Client:
         """Whether the agent keeps `pages` for us as far as a look at the stream can tell; True for
         those of another process. For whoever copies out in pieces: ask after the last byte, since
         an agent that dropped us gives them to others."""
-        if pages.session == OTHER_PROCESS:
+        if of_type("pages", pages, Pages).session == OTHER_PROCESS:
             return True
         session = self._link.held(pages.session)
         return session is not None and not session.channel.hung_up

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from onggi import checks
 from onggi.client import Client
 from onggi.cuda_pages import CudaCopier
 from onggi.outcomes import Stored
@@ -32,12 +33,17 @@ class TorchPages:
     """
 
     def __init__(self, client: Client, pages: Any, *, space: int = 0, torch: Any = None) -> None:
-        """Raises ValueError for a tensor that is not contiguous or of another page size."""
+        """Raises ValueError for a tensor that is not contiguous or of another page size, TypeError
+        for what is no tensor of blocks."""
         if torch is None:
             import torch as real_torch
 
             torch = real_torch
+        checks.space_number(space, client.spaces)
         page_bytes = client.spaces[space].page_bytes
+        if not isinstance(pages, torch.Tensor) or not pages.dim():
+            kind = type(pages).__name__
+            raise TypeError(f"pages is a {kind}; hand in a tensor of shape [blocks, ...]")
         blocks = pages.shape[0]
         size = pages.numel() * pages.element_size()
         if not pages.is_contiguous():
@@ -57,6 +63,7 @@ class TorchPages:
         self, keys: Sequence[bytes], blocks: Sequence[int], *, parent: bytes = ROOT
     ) -> Stored:
         """Keep the blocks with these numbers under these keys, a chain that follows `parent`."""
+        self._check(keys, blocks)
         if self._copier is None:
             rows = [self._bytes[block] for block in blocks]
             return self._client.store(keys, rows, parent=parent, space=self._space)
@@ -76,6 +83,7 @@ class TorchPages:
 
     def load(self, keys: Sequence[bytes], blocks: Sequence[int], *, wait_s: float = 0.0) -> int:
         """Fill blocks from the longest leading run of keys; returns its length."""
+        self._check(keys, blocks)
         if self._copier is None:
             rows = [self._bytes[block] for block in blocks]
             return self._client.load(keys, rows, wait_s=wait_s, space=self._space)
@@ -91,3 +99,16 @@ class TorchPages:
             outcome = LoadOutcome.LOADED if done else LoadOutcome.FAILED
             self._client.finish_load(load, outcome, blocks=done)
         return done
+
+    def _check(self, keys: Sequence[bytes], blocks: Sequence[int]) -> None:
+        """A tensor would take -1 for its last block."""
+        wanted, given, most = (
+            checks.keys_of(keys),
+            checks.counted("blocks", blocks),
+            len(self._bytes),
+        )
+        if given != wanted:
+            raise ValueError(f"blocks has {given} entries for {wanted} keys; use one each")
+        for block in blocks:
+            if not 0 <= checks.whole("blocks", block) < most:
+                raise ValueError(f"blocks has {block}; pages has {most} blocks, from 0")

@@ -16,7 +16,7 @@ class IllegalMove(OnggiError):
         self.event = event
 
 
-class BadRequest(OnggiError):
+class BadRequest(OnggiError, ValueError):
     """The caller's fault: one field is wrong. Names the field, its value and what is right."""
 
     def __init__(self, field: str, value: object, right: str) -> None:

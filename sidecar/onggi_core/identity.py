@@ -43,6 +43,8 @@ def fingerprint(fields: Mapping[str, str | int]) -> bytes:
     if not fields:
         raise BadRequest("fields", {}, "name at least the model")
     for name, value in fields.items():
+        if not isinstance(name, str):  # JSON would write 1 as "1"
+            raise BadRequest("fields", name, "use text for its names")
         if isinstance(value, bool) or not isinstance(value, (str, int)):
             raise BadRequest(f"fields[{name}]", value, "use text or a whole number")
     canonical = json.dumps(dict(fields), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
@@ -84,19 +86,40 @@ def block_keys(
     call -> its extras, in a fixed order. Returns len(token_ids) // block_tokens keys of 16 bytes.
     Raises BadRequest for a block size below 1 or an id outside uint32.
     """
-    if block_tokens < 1:
-        raise BadRequest("block_tokens", block_tokens, "use 1 or more")
-    packed = _pack(token_ids[: len(token_ids) // block_tokens * block_tokens])
+    if not isinstance(block_tokens, int) or block_tokens < 1:
+        raise BadRequest("block_tokens", block_tokens, "use a whole number, 1 or more")
+    if not isinstance(parent, bytes) or len(parent) != DIGEST_BYTES:
+        raise BadRequest("parent", parent, f"use {DIGEST_BYTES} bytes")
+    if extras is not None and not isinstance(extras, Mapping):
+        raise BadRequest("extras", extras, "use a mapping of block numbers to pairs of texts")
+    try:
+        whole = token_ids[: len(token_ids) // block_tokens * block_tokens]
+    except TypeError as error:
+        raise BadRequest("token_ids", token_ids, "use a list or another sequence") from error
+    packed = _pack(whole)
     step = block_tokens * 4
     keys: list[bytes] = []
     for number in range(len(packed) // step):
         tokens = packed[number * step : (number + 1) * step]
-        parent = block_key(parent, tokens, extras.get(number, ()) if extras else ())
+        parent = block_key(parent, tokens, _extras_of(extras, number) if extras else ())
         keys.append(parent)
     return keys
 
 
+def _extras_of(extras: Mapping[int, Sequence[Extra]], number: int) -> Sequence[Extra]:
+    pairs = extras.get(number, ())
+    try:
+        right = all(isinstance(kind, str) and isinstance(value, str) for kind, value in pairs)
+    except (TypeError, ValueError):
+        right = False
+    if not right:
+        raise BadRequest(f"extras[{number}]", pairs, "use pairs of texts: kind and value")
+    return pairs
+
+
 def _pack(token_ids: Sequence[int]) -> bytes:
+    if isinstance(token_ids, (bytes, bytearray, str)):  # an array would take these as its memory
+        raise BadRequest("token_ids", type(token_ids).__name__, "use a sequence of whole numbers")
     try:
         ids = array(_U32, token_ids)
     except (OverflowError, TypeError) as error:

@@ -54,3 +54,31 @@ def test_a_wrong_tensor_is_named(client: Client) -> None:
         client.store(KEYS[:1], [cache(1)[0].float()])
     with pytest.raises(ValueError, match=r"pages\[0\] has strides"):
         client.store(KEYS[:1], [cache(1)[0].transpose(0, 1)])
+
+
+@pytest.mark.parametrize(
+    ("blocks", "kind", "says"),
+    [
+        ([0, 1, 2, -1], ValueError, "blocks has -1; pages has 6 blocks, from 0"),
+        ([0, 1, 2, 6], ValueError, "blocks has 6; pages has 6 blocks, from 0"),
+        ([0, 1, 2], ValueError, "blocks has 3 entries for 4 keys; use one each"),
+        ([0, 1, 2, 0.5], TypeError, "blocks is 0.5; use a whole number"),
+        (None, TypeError, "blocks is None; use a list"),
+    ],
+)
+def test_blocks_that_are_not_there_are_named(
+    client: Client, blocks: Any, kind: type[Exception], says: str
+) -> None:
+    pages = TorchPages(client, cache(1))
+    with pytest.raises(kind, match=says):
+        pages.store(KEYS, blocks)
+    with pytest.raises(kind, match=says):
+        pages.load(KEYS, blocks)
+
+
+def test_what_is_no_tensor_of_blocks_is_named(client: Client) -> None:
+    for wrong in (None, [1], torch.tensor(1.0)):
+        with pytest.raises(TypeError, match="hand in a tensor of shape"):
+            TorchPages(client, wrong)
+    with pytest.raises(ValueError, match="space is 1; this client has 1, from 0"):
+        TorchPages(client, cache(1), space=1)
