@@ -61,6 +61,13 @@ class MemoryTier:
     max_bytes: int
 
 
+class Hugepages(str, Enum):
+    """Whether agents ask the kernel for their arenas in huge pages."""
+
+    AUTO = "Auto"
+    OFF = "Off"
+
+
 @dataclass(frozen=True, slots=True)
 class DiskTier:
     """The disk of each pod. `path` is the folder on the node with HostPath, else None;
@@ -158,6 +165,7 @@ class Pool:
     engine: Engine
     identity: Identity
     memory: MemoryTier
+    hugepages: Hugepages
     disk: DiskTier | None
     placement: Placement
     lifecycle: Lifecycle
@@ -205,6 +213,7 @@ def _read(meta: Mapping[str, Any], spec: Mapping[str, Any]) -> Pool:
         engine=_engine(spec["engine"]),
         identity=Identity(identity.get("modelRevision"), identity.get("tenant")),
         memory=_memory(tiers["Memory"]["memory"]),
+        hugepages=Hugepages(tiers["Memory"]["memory"]["hugepages"]),
         disk=_disk(tiers["LocalDisk"]["localDisk"]) if "LocalDisk" in tiers else None,
         placement=_placement(spec["placement"]),
         lifecycle=Lifecycle(

@@ -79,6 +79,7 @@ def open_arena(config: AgentConfig) -> ArenaFile:
         size_bytes=min(asked_bytes, allowed_bytes),
         extent_bytes=config.extent,
         epoch=os.urandom(EPOCH_BYTES),
+        hugepages=config.hugepages,
     )
     if not in_memory(arena.path.parent):
         warn(

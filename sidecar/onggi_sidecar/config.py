@@ -26,6 +26,7 @@ from onggi_core.arena_header import EXTENTS_MAX
 from onggi_core.heartbeat import Mode
 from onggi_core.quantity import spell_bytes
 from onggi_core.variables import is_service_link, misspelt, nearest
+from onggi_sidecar.arena.huge import Asked
 from onggi_sidecar.cgroup import memory_limit_bytes
 from onggi_sidecar.disk.budget import DISK_BYTES_MIN, GROWTH_MAX
 from onggi_sidecar.disk.folder import Claim
@@ -91,6 +92,7 @@ class AgentConfig(BaseModel):
     extent: Size = Field(
         64 * MIB, description="a power of two of at least 1MiB: the step in which memory is touched"
     )
+    hugepages: Asked = Field(Asked.AUTO, description="Auto or Off")
     disk: Size = Field(0, description="0 for no disk tier, or a size of at least 16MiB")
     disk_max: Size = Field(
         0, description="0 for the same as disk, or what it may grow to while the agent runs"

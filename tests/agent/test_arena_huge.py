@@ -8,7 +8,7 @@ import pytest
 
 from onggi_sidecar.arena import huge
 from onggi_sidecar.arena.file import ArenaFile, create_arena
-from onggi_sidecar.arena.huge import HUGE_BYTES, REFUSALS_MAX, HugePages
+from onggi_sidecar.arena.huge import HUGE_BYTES, REFUSALS_MAX, Asked, HugePages
 
 MIB = 1024 * 1024
 
@@ -79,6 +79,21 @@ def test_a_kernel_that_has_none_is_asked_a_few_times_only(
             arena.touch_step(extent, step)
     assert stingy.asked == REFUSALS_MAX
     assert used_bytes(arena) >= 64 * MIB
+
+
+def test_a_kernel_is_not_asked_where_they_are_off(memory_folder: Path, stingy: NoHugePages) -> None:
+    arena = create_arena(
+        memory_folder,
+        size_bytes=8 * MIB,
+        extent_bytes=4 * MIB,
+        epoch=b"e" * 16,
+        hugepages=Asked.OFF,
+    )
+    before = used_bytes(arena)
+    for step in range(arena.touch_steps):
+        arena.touch_step(1, step)
+    assert stingy.asked == 0
+    assert used_bytes(arena) - before == 4 * MIB
 
 
 def test_only_whole_huge_pages_are_asked_for(memory_folder: Path, stingy: NoHugePages) -> None:

@@ -45,6 +45,7 @@ WRONG: dict[str, dict[str, str]] = {
     "memory": {**SIZES, **SHARES, "1MiB": "write at least one extent, 67108864 bytes (64MiB)"},
     "memory_max": {**SIZES, **GROWTH, "512MiB": "write 0, or at least memory, 1073741824 bytes"},
     "extent": {**SIZES, **NO_SHARE, "3MiB": "a power of two", "4GiB": "at most 2GiB"},
+    "hugepages": dict.fromkeys(("on", "auto", ""), "write Auto or Off"),
     "disk": {
         **SIZES,
         **NO_SHARE,

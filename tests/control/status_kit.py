@@ -53,7 +53,7 @@ def body(**changes: Any) -> dict[str, Any]:
         "mode": "Active",
         "engine": {"kind": "vLLM", "configure": "Auto"},
         "identity": {},
-        "tiers": [{"type": "Memory", "memory": {"max": "1Gi"}}],
+        "tiers": [{"type": "Memory", "memory": {"max": "1Gi", "hugepages": "Auto"}}],
         "placement": {
             "rebalance": "Auto",
             "interval": "1m",

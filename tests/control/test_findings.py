@@ -44,7 +44,9 @@ def test_before_any_report_nobody_claims_to_know(kit: Any) -> None:
 
 
 def test_memory_that_is_still_coming_is_told_until_what_was_requested_is_there(kit: Any) -> None:
-    spec = {"tiers": [{"type": "Memory", "memory": {"min": "256Mi", "max": "1Gi"}}]}
+    spec = {
+        "tiers": [{"type": "Memory", "memory": {"min": "256Mi", "max": "1Gi", "hugepages": "Auto"}}]
+    }
 
     def allocated(ready_bytes: int, budget_bytes: int) -> tuple[str, str]:
         capacity = TierBytes(budget_bytes, 0)

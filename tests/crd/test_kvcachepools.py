@@ -46,7 +46,7 @@ def test_an_empty_spec_becomes_a_working_pool(server: Any) -> None:
         "mode": "Active",
         "engine": {"kind": "vLLM", "configure": "Auto"},
         "identity": {},
-        "tiers": [{"type": "Memory", "memory": {"max": "1Gi"}}],
+        "tiers": [{"type": "Memory", "memory": {"max": "1Gi", "hugepages": "Auto"}}],
         "placement": {
             "rebalance": "Auto",
             "interval": "1m",
@@ -127,6 +127,7 @@ def on_host(path: str) -> list[dict[str, Any]]:
         ({"tiers": [memory(max=1.5)]}, MEMORY_MAX, "must be of type integer"),
         ({"tiers": [memory(min="2Gi", max="1Gi")]}, "spec.tiers[0].memory", "min must not be more than max; min is 2Gi, max is 1Gi"),
         ({"tiers": [memory(min="2Gi")]}, "spec.tiers[0].memory", "min must not be more than max; min is 2Gi, max is 1Gi"),
+        ({"tiers": [memory(hugepages="On")]}, "spec.tiers[0].memory.hugepages", 'supported values: "Auto", "Off"'),
         ({"tiers": [memory(min="1GB")]}, "spec.tiers[0].memory.min", QUANTITY),
         ({"tiers": [memory(min="1Mi")]}, "spec.tiers[0].memory.min", "must be at least 64Mi"),
         ({"tiers": [memory(), disk()]}, f"{DISK}.max", "Required value"),

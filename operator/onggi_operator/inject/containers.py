@@ -229,6 +229,7 @@ def _environment(pool: Pool, sizes: Sizes, install: Installation) -> list[dict[s
         "MODE": pool.mode.value,
         "MEMORY": str(sizes.memory_request_bytes),
         "MEMORY_MAX": str(sizes.memory_bytes),
+        "HUGEPAGES": pool.hugepages.value,
         "DISK": str(sizes.disk_bytes),
         "SOCKET": names.SOCKET_PATH,
         "HTTP_HOST": "0.0.0.0",  # noqa: S104 - the pod's own address, for probes and scrapes

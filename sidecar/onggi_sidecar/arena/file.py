@@ -25,7 +25,7 @@ from onggi_core.arena_header import (
     has_memory,
 )
 from onggi_core.quantity import spell_bytes
-from onggi_sidecar.arena.huge import HUGE_BYTES, HugePages
+from onggi_sidecar.arena.huge import HUGE_BYTES, Asked, HugePages
 from onggi_sidecar.errors import StartRefused
 from onggi_sidecar.group import give_to_group
 
@@ -147,7 +147,14 @@ class ArenaFile:
         self.path.unlink(missing_ok=True)
 
 
-def create_arena(folder: Path, *, size_bytes: int, extent_bytes: int, epoch: bytes) -> ArenaFile:
+def create_arena(
+    folder: Path,
+    *,
+    size_bytes: int,
+    extent_bytes: int,
+    epoch: bytes,
+    hugepages: Asked = Asked.AUTO,
+) -> ArenaFile:
     """Retire what an earlier agent left at the path and make this agent's file.
 
     size_bytes is cut down to whole extents and to what the volume can hold at all (of what lies in
@@ -179,7 +186,7 @@ def create_arena(folder: Path, *, size_bytes: int, extent_bytes: int, epoch: byt
     mapped = mmap.mmap(fd, header.file_bytes, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
     turns = memoryview(mapped)[TURNS_OFFSET : TURNS_OFFSET + header.turns_bytes].cast("I")
     temporary.rename(path)
-    return ArenaFile(path, fd, header, mapped, turns, HugePages(fd))
+    return ArenaFile(path, fd, header, mapped, turns, HugePages(fd, hugepages))
 
 
 def _front_bytes(header: ArenaHeader) -> int:

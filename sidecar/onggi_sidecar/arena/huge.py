@@ -10,6 +10,7 @@ and no privilege. Where it has none the arena is made of small pages as before.
 
 import ctypes
 import mmap
+from enum import Enum
 from typing import Final
 
 HUGE_BYTES: Final = 2 * 1024 * 1024
@@ -36,14 +37,23 @@ _libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 _FAILED: Final = ctypes.c_void_p(-1).value
 
 
+class Asked(str, Enum):
+    """Whether the kernel is asked for huge pages."""
+
+    AUTO = "Auto"
+    """Yes; small ones serve where it has none."""
+    OFF = "Off"
+    """No: finding room for one can hold up a process whose memory lies in pieces."""
+
+
 class HugePages:
     """Makes pieces of one file huge, through a window of its own: only a mapping at a multiple of
     HUGE_BYTES can be, and where the file is mapped to be used is the interpreter's choice. For one
     thread; the window is 4 MiB of addresses and no memory, kept as long as the process."""
 
-    def __init__(self, fd: int) -> None:
+    def __init__(self, fd: int, asked: Asked = Asked.AUTO) -> None:
         self._fd = fd
-        self._refusals = 0
+        self._refusals = 0 if asked is Asked.AUTO else REFUSALS_MAX
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
         begin = _libc.mmap(None, 2 * HUGE_BYTES, _PROT_NONE, flags, -1, 0)
         if begin == _FAILED:
