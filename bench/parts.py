@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from bench.admission import admissions
 from bench.entries import Entry
 from bench.micro.copies import loads, stores
 from bench.micro.disk import disks
@@ -31,4 +32,5 @@ PARTS: Final[dict[str, Part]] = {
     "replay": replays,
     "ttft": warm,
     "miss": misses,
+    "admission": admissions,
 }

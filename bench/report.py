@@ -32,6 +32,7 @@ ORDER: Final = (
     "rss_idle_mib",
     "bytes_per_block",
     "readopt_1m_s",
+    "admission_p99",
 )
 """Of the table; what is not named here comes after it, by name."""
 

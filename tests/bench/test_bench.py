@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from bench import __main__ as program
+from bench import control_plane
 from bench.entries import Entry, Row, Unit
 from bench.peers.fio import why_absent as no_fio
 from bench.peers.redis import why_absent as no_redis
@@ -166,3 +167,16 @@ def agents_of(mark: str) -> set[int]:
         if "onggi_sidecar" in words and any(mark in word for word in words):
             found.add(int(path.parent.name))
     return found
+
+
+@pytest.mark.cluster
+@pytest.mark.timeout(300)
+def test_admissions_are_timed_at_the_webhook_and_at_the_api_server(
+    tmp_path: Path, scratch: Path
+) -> None:
+    if reason := control_plane.load_apiserver().missing():
+        pytest.skip(reason)
+    entry = measured(tmp_path, scratch, "admission")["admission_p99"]
+    median, there = entry["rows"]
+    assert median["value"] <= entry["value"]
+    assert there["peers"].keys() == {"without an annotation"}
