@@ -1,4 +1,4 @@
-"""The command line: `onggi agent`, `onggi install-client`, `onggi replay`, `onggi version`."""
+"""The command line: `onggi agent`, `install-client`, `doctor`, `replay`, `version`."""
 
 import argparse
 import os
@@ -12,6 +12,7 @@ from typing import Any, Final, NoReturn
 
 from onggi_core.variables import nearest
 from onggi_sidecar import replay_command
+from onggi_sidecar.doctor import command as doctor_command
 
 EXIT_CONFIG: Final = 2
 """A wrong flag, variable or file field; argparse's own code for the same thing."""
@@ -96,6 +97,11 @@ def _parser() -> argparse.ArgumentParser:
     install = commands.add_parser("install-client", help="copy the client for an engine to load")
     install.add_argument("folder", metavar="FOLDER", type=Path)
     install.set_defaults(run=_install_client, command=install)
+    doctor = commands.add_parser(
+        "doctor", help="why a pod has no cache, or a slow one", allow_abbrev=False
+    )
+    doctor_command.add_flags(doctor)
+    doctor.set_defaults(run=doctor_command.run)
     replay = commands.add_parser(
         "replay", help="hit rates of the policies over a recorded stream", allow_abbrev=False
     )

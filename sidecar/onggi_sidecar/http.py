@@ -1,10 +1,11 @@
-"""HTTP for people, probes and scrapers: /healthz, /readyz, /metrics. Never on the request path."""
+"""HTTP for people, probes and scrapers: /healthz, /readyz, /metrics, and /stats for the doctor.
+Never on the request path."""
 
 import asyncio
 import errno
 import os
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from aiohttp import web
 
@@ -17,6 +18,7 @@ REQUEST_BYTES_MAX: Final = 4096
 """Nothing is ever posted here."""
 LISTEN_WITHIN_S: Final = 5.0
 """http_host may be a name, and a name server may be silent."""
+LOOPBACK: Final = ("127.0.0.1", "::1")
 END_WITHIN_S: Final = 1.0
 """For answers that are being sent when the agent is told to end."""
 CONNECTIONS_MAX: Final = 64
@@ -25,9 +27,17 @@ idle connections must not use up the descriptors that clients and disk tier need
 
 
 class HttpServer:
-    """Serves one agent's state. `unready` answers why the agent is not ready, or nothing."""
+    """Serves one agent's state. `unready` answers why the agent is not ready, or nothing; `stats`
+    all figures, which have names of clients in them and are told inside the pod alone."""
 
-    def __init__(self, metrics: Metrics, tally: Tally, unready: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        metrics: Metrics,
+        tally: Tally,
+        unready: Callable[[], str],
+        stats: Callable[[], dict[str, Any]],
+    ) -> None:
+        self._stats = stats
         self.port = 0
         self._tally = tally
         self._metrics = metrics
@@ -36,6 +46,7 @@ class HttpServer:
         app.router.add_get("/healthz", self._healthz)
         app.router.add_get("/readyz", self._readyz)
         app.router.add_get("/metrics", self._metrics_page)
+        app.router.add_get("/stats", self._stats_page)
         self._listening: asyncio.Server | None = None
         self._runner = web.AppRunner(
             app, access_log=None, handle_signals=False, shutdown_timeout=END_WITHIN_S
@@ -87,3 +98,8 @@ class HttpServer:
 
     async def _metrics_page(self, _: web.Request) -> web.Response:
         return web.Response(body=self._metrics.render(), headers={"Content-Type": METRICS_TYPE})
+
+    async def _stats_page(self, request: web.Request) -> web.Response:
+        if request.remote not in LOOPBACK:
+            raise web.HTTPForbidden(text="only from inside the pod\n")
+        return web.json_response(self._stats())

@@ -35,8 +35,12 @@ class Reporting:
         self._config = config
         self._figures = figures
         self._metrics = Metrics(figures, tally, disk_seconds)
-        self._http = HttpServer(self._metrics, tally, unready)
+        self._http = HttpServer(self._metrics, tally, unready, self._stats)
         self._posting: asyncio.Task[None] | None = None
+
+    def _stats(self) -> dict[str, Any]:
+        who = {"pool": self._config.pool, "pod_uid": self._config.pod_uid}
+        return {**self._figures(), **who}
 
     async def serve_http(self) -> None:
         await self._http.start(self._config.http_host, self._config.http_port)

@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from itertools import islice
+from typing import Any, Final
 
 from onggi_core.engine.state import State
+
+
+CLIENTS_MAX: Final = 64
+"""Named in a snapshot: an engine has a client a rank and one for its scheduler."""
+
+NAME_CHARS_MAX: Final = 64
+"""Of a client's own name for itself; it may send 64 KiB of it."""
 
 
 def snapshot(state: State) -> dict[str, Any]:
@@ -30,6 +38,7 @@ def snapshot(state: State) -> dict[str, Any]:
         "shown_blocks": state.board.shown_blocks,
         "unshown_blocks": state.board.unshown_blocks,
         "sessions": len(state.sessions),
+        "clients": _clients(state),
         "spaces": len(state.spaces),
         "fingerprints": [space.spec.fingerprint.hex() for space in state.spaces.values()],
         "open_stores": len(state.stores),
@@ -44,3 +53,11 @@ def snapshot(state: State) -> dict[str, Any]:
         + sum(len(write.blocks) for write in state.writes.values()),
         **dataclasses.asdict(state.counters),
     }
+
+
+def _clients(state: State) -> list[dict[str, Any]]:
+    greeted = (session for session in state.sessions.values() if session.spaces)
+    return [
+        {"engine": session.engine[:NAME_CHARS_MAX], "spaces": len(session.spaces)}
+        for session in islice(greeted, CLIENTS_MAX)
+    ]

@@ -1,0 +1,119 @@
+"""What an agent's figures mean for whoever wonders why nothing is cached."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from onggi_core.quantity import format_size
+from onggi_sidecar.doctor.finding import Finding, Level
+
+LOOKUPS_FEW: Final = 100
+"""Blocks asked for; a share of fewer says nothing."""
+
+LOOK_INSIDE: Final = (
+    "wait until it has started; else look in its log for lines that begin with 'onggi:', and see"
+    " whether it finds the client: kubectl exec POD -c ENGINE -- python3 -c 'import onggi'. Where"
+    " the image's own start script sets PYTHONPATH, let it keep what is in there"
+)
+
+_FAULTS: Final = {
+    "corrupt": "pages on disk were damaged; they were misses, and the disk should be looked at",
+    "read_fault": "reads from the disk failed",
+    "write_fault": "writes to the disk failed",
+    "no_space": "the disk's filesystem was full",
+    "disk_late": "disk jobs took longer than the pool's failure.diskDeadline",
+    "disk_queue_full": "more was asked of the disk than it could take",
+    "disk_unavailable": "the disk's folder cannot be used; the agent's log says why",
+    "late_load": "clients took longer than their lease to copy what they had loaded",
+    "lease_ended": "clients kept pages longer than their lease",
+    "slow_client": "clients that did not read their replies were dropped",
+}
+"""Of the kinds of docs/agent.md those that cost hits."""
+
+
+def judge(figures: Mapping[str, Any], unready: str) -> list[Finding]:
+    """`unready` is what /readyz says; empty when it is."""
+    return [
+        *_readiness(figures, unready),
+        *_engines(figures),
+        *_mode(figures),
+        *_memory(figures),
+        *_disk(figures),
+        *_hits(figures),
+        *_faults(figures),
+    ]
+
+
+def _readiness(figures: Mapping[str, Any], unready: str) -> Iterator[Finding]:
+    if unready:
+        yield Finding(Level.WRONG, f"the agent is not ready: {unready}")
+    else:
+        yield Finding(Level.FINE, f"the agent of pool {figures.get('pool') or '?'} serves")
+
+
+def _engines(figures: Mapping[str, Any]) -> Iterator[Finding]:
+    clients = figures["clients"]
+    if not clients:
+        yield Finding(Level.WRONG, "no engine has loaded the client", LOOK_INSIDE)
+        return
+    named = ", ".join(sorted({str(one["engine"]) or "without a name" for one in clients}))
+    count = f"{len(clients)} client{'s' if len(clients) > 1 else ''}"
+    yield Finding(Level.FINE, f"the engine has loaded the client: {count} ({named})")
+
+
+def _mode(figures: Mapping[str, Any]) -> Iterator[Finding]:
+    if figures["mode"] == "Observe":
+        yield Finding(Level.NOTE, "mode Observe: nothing is stored", "set spec.mode to Active")
+    elif figures["mode"] == "Paused":
+        yield Finding(Level.NOTE, "mode Paused: every lookup is a miss", "set spec.mode to Active")
+
+
+def _memory(figures: Mapping[str, Any]) -> Iterator[Finding]:
+    budget, ready = figures["arena_budget_bytes"], figures["arena_ready_bytes"]
+    used = figures["host_used_bytes"]
+    told = f"memory: {format_size(used)} used of {format_size(ready)}"
+    if ready < budget:
+        yield Finding(Level.NOTE, f"{told}; {format_size(budget)} are being touched")
+    else:
+        yield Finding(Level.FINE, told)
+
+
+def _disk(figures: Mapping[str, Any]) -> Iterator[Finding]:
+    if not figures["disk_bytes"]:
+        yield Finding(Level.FINE, "disk: none")
+        return
+    used, budget = figures["disk_used_bytes"], figures["disk_budget_bytes"]
+    told = f"disk: {format_size(used)} used of {format_size(budget)}"
+    if figures["disk_breaker"] != "closed":
+        yield Finding(
+            Level.WRONG,
+            f"{told}; its breaker is {figures['disk_breaker']}: it was slow or failed, and what"
+            " lies on disk alone is a miss until probes pass",
+            "look at the node's disk; failure.diskDeadline of the pool bounds one read or write",
+        )
+    elif figures["disk_stuck_jobs"]:
+        stuck = figures["disk_stuck_jobs"]
+        yield Finding(Level.WRONG, f"{told}; {stuck} jobs are past their deadline")
+    elif figures["disk_no_space"]:
+        yield Finding(Level.WRONG, f"{told}; its filesystem is full", "somebody else fills it")
+    elif figures["disk_breaker_opened"]:
+        times = figures["disk_breaker_opened"]
+        yield Finding(Level.NOTE, f"{told}; its breaker opened {times} times and is closed again")
+    else:
+        yield Finding(Level.FINE, told)
+
+
+def _hits(figures: Mapping[str, Any]) -> Iterator[Finding]:
+    asked = figures["lookup_blocks"]
+    found = figures["hit_host_blocks"] + figures["hit_disk_blocks"]
+    if asked < LOOKUPS_FEW:
+        yield Finding(Level.NOTE, f"{asked} blocks were asked for so far, too few to judge by")
+        return
+    told = f"{found} of {asked} blocks were hits ({found / asked:.0%})"
+    saved = figures["tokens_saved"]
+    yield Finding(Level.FINE, f"{told}; {saved} tokens were not computed again")
+
+
+def _faults(figures: Mapping[str, Any]) -> Iterator[Finding]:
+    for kind, count in sorted(figures["errors"].items()):
+        if count and kind in _FAULTS:
+            yield Finding(Level.NOTE, f"{kind} {count}: {_FAULTS[kind]}")

@@ -1,0 +1,133 @@
+"""The command: inside an agent's container without a name, anywhere with kubectl with one."""
+
+import argparse
+import http.client
+import json
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from typing import Any, Final
+
+from onggi_sidecar.doctor import agent, flags, manifest
+from onggi_sidecar.doctor.finding import Finding, Level, lines
+
+ASK_S: Final = 3.0
+KUBECTL_S: Final = 30.0
+
+EXIT_FINE: Final = 0
+EXIT_WRONG: Final = 1
+EXIT_UNKNOWN: Final = 3
+"""It could not be looked at."""
+
+
+class CannotLook(Exception):
+    """The message says at what, and why not."""
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "name",
+        nargs="?",
+        metavar="POD",
+        help="pod, or KIND/NAME such as deployment/chat; without it the agent of this container",
+    )
+    parser.add_argument("-n", "--namespace", metavar="NAMESPACE", help="where the pod is")
+    parser.add_argument("--context", metavar="CONTEXT", help="of kubectl's configuration")
+    parser.add_argument(
+        "--json", action="store_true", help="without a name: the agent's figures as they are"
+    )
+
+
+def run(parsed: argparse.Namespace) -> int:
+    try:
+        if parsed.name is None:
+            figures, unready = _inside(os.environ)
+            if parsed.json:
+                print(json.dumps({"figures": figures, "unready": unready}))
+                return EXIT_FINE
+            findings = agent.judge(figures, unready)
+        else:
+            where = [
+                *(["--context", parsed.context] if parsed.context else []),
+                *(["--namespace", parsed.namespace] if parsed.namespace else []),
+            ]
+            findings = _outside(parsed.name, where)
+    except CannotLook as problem:
+        print(f"onggi doctor: {problem}")
+        return EXIT_UNKNOWN
+    for line in lines(findings):
+        print(line)
+    if any(finding.level is Level.WRONG for finding in findings):
+        print("\n".join(["", *flags.told()]))
+        return EXIT_WRONG
+    return EXIT_FINE
+
+
+def _inside(env: Mapping[str, str]) -> tuple[dict[str, Any], str]:
+    """The figures of this container's agent, over loopback, and why it is not ready."""
+    port = env.get("ONGGI_AGENT_HTTP_PORT", "9464")
+    figures: dict[str, Any] = json.loads(_fetch(port, "/stats")[1])
+    mine, its = env.get("ONGGI_AGENT_POD_UID"), figures.get("pod_uid")
+    if mine and its and mine != its:
+        raise CannotLook(
+            f"another pod's agent answers on port {port} of this host network; this one could not"
+            " listen there, and its log is all there is to look at"
+        )
+    code, ready = _fetch(port, "/readyz")
+    return figures, "" if code == HTTPStatus.OK else ready.strip()
+
+
+def _fetch(port: str, path: str) -> tuple[int, str]:
+    connection = http.client.HTTPConnection("127.0.0.1", timeout=ASK_S)
+    try:
+        connection.port = int(port)
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        code, text = answer.status, answer.read().decode()
+    except (OSError, ValueError, http.client.HTTPException) as fault:
+        raise CannotLook(
+            f"no agent answers on port {port} ({fault}); run it in the agent's container (kubectl"
+            " exec POD -c onggi-agent -- onggi doctor) or name a pod"
+        ) from fault
+    finally:
+        connection.close()
+    if code not in (HTTPStatus.OK, HTTPStatus.SERVICE_UNAVAILABLE):
+        raise CannotLook(f"port {port} answers {path} with {code}; is that an Onggi agent?")
+    return code, text
+
+
+def _outside(name: str, where: Sequence[str]) -> list[Finding]:
+    """What the object says, and if there is an agent in it what that says of itself."""
+    target = name if "/" in name else f"pod/{name}"
+    found: dict[str, Any] = json.loads(_kubectl([*where, "get", target, "-o", "json"]))
+    findings = manifest.judge(found)
+    if found.get("kind") != "Pod" or not manifest.is_injected(found):
+        return findings
+    pod = str(found["metadata"]["name"])
+    command = ["exec", pod, "-c", manifest.AGENT, "--", "onggi", "doctor", "--json"]
+    try:
+        answer = json.loads(_kubectl([*where, *command]))
+    except CannotLook as problem:
+        then = f"kubectl logs {pod} -c {manifest.AGENT}"
+        return [*findings, Finding(Level.WRONG, f"the agent cannot be asked: {problem}", then)]
+    return [*findings, *agent.judge(answer["figures"], answer["unready"])]
+
+
+def _kubectl(arguments: Sequence[str]) -> str:
+    """Raises CannotLook with kubectl's own words."""
+    try:
+        done = subprocess.run(
+            ["kubectl", *arguments],
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=KUBECTL_S,
+        )
+    except FileNotFoundError:
+        raise CannotLook("there is no kubectl here; it is what pods are looked at with") from None
+    except subprocess.TimeoutExpired:
+        raise CannotLook(f"kubectl did not answer within {KUBECTL_S:g} s") from None
+    if done.returncode and not done.stdout:
+        raise CannotLook(done.stderr.strip() or f"kubectl ended with {done.returncode}")
+    return done.stdout
