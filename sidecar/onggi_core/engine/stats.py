@@ -8,7 +8,6 @@ from typing import Any, Final
 
 from onggi_core.engine.state import State
 
-
 CLIENTS_MAX: Final = 64
 """Named in a snapshot: an engine has a client a rank and one for its scheduler."""
 
