@@ -109,8 +109,7 @@ class Arena:
             )
         whole = memoryview(self._map)
         if header.board_slots:
-            board = whole.toreadonly()[header.board_offset : header.front_bytes]
-            self.board = BoardReader(board, header.board_slots)
+            self.board = BoardReader(self._map, header.board_slots, header.board_offset)
         begin = header.turns_offset
         return whole[begin : begin + header.turns_bytes].cast("I")
 

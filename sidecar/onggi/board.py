@@ -5,10 +5,12 @@ board shows the same afterwards. The socket is the authority: whatever is not sh
 from __future__ import annotations
 
 import platform
-from collections.abc import Sequence
+from array import array
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from onggi.copies import runs
+from onggi.copies import COPY_MAX_BYTES, copy, runs
+from onggi.memory import HeldPages
 from onggi_core.board.reader import BoardReader, Seen
 from onggi_core.wire.replies import Welcome
 
@@ -35,22 +37,52 @@ class Shown:
         """Where a whole chain lies in one space; None if a block of it is not shown in all."""
         if not self._reader.open:
             return None
-        packed, found = b"".join(keys), None
+        try:
+            packed, found = b"".join(keys), None
+        except TypeError:  # the caller's: it is told what is wrong where the agent is asked
+            return None
         for number, tag in enumerate(self._tags):
             seen = self._reader.look(tag, packed)
-            if seen.blocks < len(keys):
+            if len(seen.units) < len(keys):
                 return None
             if number == space:
                 found = seen
         return found
 
-    def copy_out(self, seen: Seen, addresses: Sequence[int], page_bytes: int) -> bool:
-        """Copy the pages to memory. False: they were not shown all the time, and what was copied is
-        worth nothing."""
-        base = self._data_offset
-        offsets = [unit * UNIT_BYTES + base for unit in seen.units]
-        pieces = runs(offsets, addresses, page_bytes)
-        return self._arena.copy_out(pieces) and self._reader.still(seen)
+    def load(
+        self, keys: Sequence[bytes], hold: Callable[[], HeldPages], page_bytes: int, space: int
+    ) -> bool:
+        """Copy a whole chain to memory. False: it was not shown all the time, and what was copied,
+        if anything, is worth nothing. It holds nobody's page, so the session may end under it.
+        hold: gives the memory, once it is known that there is something for it."""
+        seen = self.look(keys, space)
+        if seen is None:
+            return False
+        units, addresses, arena = seen.units, hold().addresses, self._arena
+        offset, nbytes = units[0] * UNIT_BYTES + self._data_offset, len(units) * page_bytes
+        if nbytes <= COPY_MAX_BYTES and _in_a_row(units, addresses, page_bytes):
+            arena.prepare(offset, nbytes)
+            copy(addresses[0], arena.address + offset, nbytes)
+        else:
+            offsets = [unit * UNIT_BYTES + self._data_offset for unit in units]
+            for offset, address, nbytes in runs(offsets, addresses, page_bytes):
+                arena.prepare(offset, nbytes)
+                copy(address, arena.address + offset, nbytes)
+        return arena.alive and self._reader.still(seen)
+
+
+def _in_a_row(units: array[int], addresses: Sequence[int], page_bytes: int) -> bool:
+    """Whether pages lie one after the other on both sides, told without a loop."""
+    step, first, count = page_bytes // UNIT_BYTES, units[0], len(units)
+    if count == 1:
+        return True
+    return (
+        page_bytes % UNIT_BYTES == 0
+        and units[-1] - first == (count - 1) * step
+        and addresses[-1] - addresses[0] == (count - 1) * page_bytes
+        and units == array("I", range(first, first + count * step, step))
+        and list(addresses) == [*range(addresses[0], addresses[-1] + 1, page_bytes)]
+    )
 
 
 def shown_to(arena: Arena, welcome: Welcome, spaces: int) -> Shown | None:

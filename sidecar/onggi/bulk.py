@@ -60,14 +60,16 @@ class _Memory:
         self._pages = pages
         self._page_bytes = page_bytes
         self._writable = writable
-        self._whole = hold_whole(pages, count, page_bytes, writable=writable)
+        self._whole = None
+        if type(pages) is not list:
+            self._whole = hold_whole(pages, count, page_bytes, writable=writable)
         self.count = count if self._whole is not None else checks.counted("pages", pages)
 
     def part(self, begin: int, end: int) -> HeldPages:
         """Raises ValueError naming the page that is wrong."""
         if self._whole is not None:
             return HeldPages(self._whole.addresses[begin:end], self._whole.keeper)
-        some = self._pages[begin:end]
+        some = self._pages[begin:end] if begin or end < self.count else self._pages
         return hold_pages(some, self._page_bytes, writable=self._writable, first=begin)
 
 
@@ -150,16 +152,35 @@ def _fill(client: Client, ticket: StoreTicket, held: HeldPages) -> int:
 
 
 def load(client: Client, keys: Sequence[bytes], pages: Any, wait_s: float, space: int) -> int:
-    """See Client.load."""
+    """See Client.load. What can be copied without asking is looked for first: that has to be quick,
+    since its code is in no cache after the copy before."""
     checks.space_number(space, client.spaces)
     page_bytes = client.spaces[space].page_bytes
+    usual = type(pages) is list and type(keys) in (list, tuple)
+    if usual and len(pages) == len(keys) <= PART_BYTES // page_bytes:
+        session = client.showing()
+        if session is not None and session.shown is not None and keys:
+
+            def hold() -> HeldPages:
+                return hold_pages(pages, page_bytes, writable=True)
+
+            if session.shown.load(keys, hold, page_bytes, space):
+                client.note_loaded(session, keys)
+                return len(keys)
     memory = _Memory(pages, checks.keys_of(keys), page_bytes, writable=True)
     if memory.count < len(keys):
         raise ValueError(f"pages has {memory.count} entries for {len(keys)} keys; use one each")
     wait_s = checks.seconds("wait_s", wait_s)
-    until_s = client.now_s() + wait_s
     done = _shown(client, keys, memory, space)
-    first = done
+    return done if done == len(keys) else _ask_for(client, keys, memory, wait_s, space, done)
+
+
+def _ask_for(
+    client: Client, keys: Sequence[bytes], memory: _Memory, wait_s: float, space: int, done: int
+) -> int:
+    """The blocks behind the first `done`, by requests; how many are there then with those."""
+    until_s, first = client.now_s() + wait_s, done
+    page_bytes = client.spaces[space].page_bytes
     rest = parts(len(keys) - done, blocks_in_part(page_bytes, from_disk=wait_s > 0))
     ahead: deque[tuple[int, PendingLoad]] = deque()
 
@@ -201,18 +222,15 @@ def _shown(client: Client, keys: Sequence[bytes], memory: _Memory, space: int) -
     if session is None or session.shown is None:
         return 0
     shown, nbytes, done = session.shown, client.spaces[space].page_bytes, 0
-    most = blocks_in_part(nbytes, from_disk=False)
+    most = min(PART_BLOCKS, PART_BYTES // nbytes or 1)
     if len(keys) > most and shown.look(keys) is None:
         return 0
     while done < len(keys):
-        end = min(len(keys), done + most)
-        seen = shown.look(keys[done:end], space)
-        if seen is None:
+        begin, end = done, min(len(keys), done + most)
+        some = keys[begin:end]
+        if not shown.load(some, lambda: memory.part(begin, end), nbytes, space):  # noqa: B023
             break
-        held = memory.part(done, end)
-        if not shown.copy_out(seen, held.addresses, nbytes):
-            break
-        client.note_loaded(session, keys[done:end])
+        client.note_loaded(session, some)
         done = end
     return done
 

@@ -118,7 +118,8 @@ class Client:
     def lookup(self, keys: Sequence[bytes]) -> Looked:
         """How much of a chain is there. Looked(0, 0) when the agent is gone or late."""
         session = self.showing() if checks.keys_of(keys) else None
-        if session is not None and session.shown is not None and session.shown.look(keys):
+        shown = session.shown if session is not None and not session.channel.hung_up else None
+        if shown is not None and shown.look(keys):
             return Looked(len(keys), len(keys))
         return self._look(self._link.begin(Op.LOOKUP, packed_keys(keys)), "LOOKUP")
 

@@ -32,8 +32,8 @@ UNREAD_MAX: Final = 16
 
 NOTE_KEYS: Final = 256
 """Keys loaded from the board that are told at once: a frame of 4 KiB, 4 MiB of small pages."""
-NOTE_EVERY_S: Final = 0.05
-"""After as long as this the next load tells at once."""
+NOTE_EVERY_S: Final = 1.0
+"""After as long as this the next load tells at once. What ranks blocks counts in minutes."""
 
 _TRY_LATER: Final = frozenset({Status.STOPPING, Status.TOO_MANY})
 """Refusals that say something about the agent's state and not about the request."""
@@ -112,12 +112,12 @@ class Link:
         return session
 
     def showing(self) -> Session | None:
-        """The session, if its agent is there and has a board to read. That of one that has ended
-        still shows what it held."""
-        session = self.session()
-        if session is None or session.shown is None:
-            return None
-        return session if not session.channel.hung_up or self.check(session) else None
+        """The session, if its agent has a board to read. One that has just ended still shows what
+        it held, until it is noticed or its arena taken back."""
+        session = self._session
+        if session is None or self._pid != os.getpid() or not session.open:
+            session = self.session()
+        return session if session is not None and session.shown is not None else None
 
     @property
     def current(self) -> Session | None:

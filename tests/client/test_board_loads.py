@@ -107,19 +107,19 @@ def test_a_page_that_goes_under_the_copy_is_not_believed(
 ) -> None:
     """All of the arena is stored anew between the look at the board and the copy."""
     arena = session_of(client).arena
-    copy_out, overwritten = arena.copy_out, []
+    prepare, overwritten = arena.prepare, []
     other = Client(agent.socket, spaces=[OTHER], deadline_s=2.0)
 
-    def overwrite_first(pieces: Any) -> bool:
+    def overwrite_first(*piece: int) -> None:
         if not overwritten:
             overwritten.append(True)
             for number in range(1, 6):
                 keys = chain(number)
                 other.store(keys, [page(key, OTHER) for key in keys])
             assert soon(lambda: client.stats()["evicted_host_blocks"] >= 64)
-        return copy_out(pieces)
+        prepare(*piece)
 
-    monkeypatch.setattr(arena, "copy_out", overwrite_first)
+    monkeypatch.setattr(arena, "prepare", overwrite_first)
     assert loaded(client, KEYS) == []
     assert overwritten
     other.close()

@@ -22,7 +22,7 @@ def make(slots: int = SLOTS_MIN) -> tuple[Board, BoardReader]:
     buffer = bytearray(Layout(slots).nbytes)
     board = Board(buffer, slots)
     board.open()
-    return board, BoardReader(memoryview(buffer), slots)
+    return board, BoardReader(buffer, slots)
 
 
 def chain(name: str, blocks: int) -> list[bytes]:

@@ -153,7 +153,7 @@ def _check_budgets(state: State) -> None:
 def _check_board(state: State) -> None:
     """Shown is what is sealed, where it lies, and nothing else."""
     board, pages, index = state.board, state.host.pages, state.blocks
-    reader = BoardReader(board.buffer, board.layout.slots)
+    reader = BoardReader(bytes(board.buffer), board.layout.slots)
     shown = [block for block in range(len(pages.states)) if board.shows(block)]
     assert board.shown_blocks == len(shown)
     for block in shown:

@@ -23,7 +23,7 @@ def _state(engine: Any) -> State:
 def board(engine: Any) -> BoardReader:
     """As a client sees it."""
     shown = _state(engine).board
-    return BoardReader(shown.buffer, shown.layout.slots)
+    return BoardReader(shown.buffer.obj, shown.layout.slots)
 
 
 def stats(engine: Any) -> dict[str, Any]:

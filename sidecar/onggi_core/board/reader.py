@@ -1,9 +1,14 @@
-"""A client's side of the board: find a chain, and see afterwards whether it was there all along."""
+"""A client's side of the board: find a chain, and see afterwards whether it was there all along.
+
+It runs right after megabytes were copied, when none of its code is in the processor's caches, so it
+is short: what is usual is one pass without calls, and every look is one slice.
+"""
 
 from __future__ import annotations
 
 from array import array
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
+from zlib import crc32
 
 from onggi_core.board.layout import (
     BUCKET_BYTES,
@@ -18,14 +23,21 @@ ROW_MAX: Final = 1024
 """Slots compared at once: a row is seldom longer than what one request stores."""
 
 _OPEN: Final = (1).to_bytes(8, "little")
+_NOTHING: Final = bytes(8)
+
+
+class Buffer(Protocol):
+    """Memory that another process writes. A slice of it is a copy, taken then: an mmap's."""
+
+    def __getitem__(self, part: slice, /) -> bytes | bytearray: ...
 
 
 class Seen(NamedTuple):
     """The leading blocks of a chain that the board shows. units: where their pages begin, in 4 KiB
-    from the start of the data. stamps: (offset in the board, bytes) of what was read first."""
+    from the start of the data. stamps: (offset in the buffer, bytes) of what was read first."""
 
     units: array[int]
-    stamps: tuple[tuple[int, bytes], ...]
+    stamps: tuple[tuple[int, bytes | bytearray], ...]
 
     @property
     def blocks(self) -> int:
@@ -33,89 +45,106 @@ class Seen(NamedTuple):
 
 
 class BoardReader:
-    """buffer: the board, which another process writes. Every look is a copy, taken in order."""
+    """A board of `slots` slots that begins `begin` bytes into the buffer."""
 
-    def __init__(self, buffer: memoryview, slots: int) -> None:
+    def __init__(self, buffer: Buffer, slots: int, begin: int = 0) -> None:
         self.layout = layout = Layout(slots)
-        self._buffer = buffer[: layout.nbytes]
+        self._buffer = buffer
         self._slots = slots
-        self._keys_at = layout.keys_at
-        self._tags_at = layout.tags_at
-        self._places_at = layout.places_at
-        self._stamps_at = layout.stamps_at
+        self._gate = slice(begin, begin + 8)
+        self._buckets_at = begin + GATE_BYTES
+        self._mask = layout.buckets - 1
+        self._keys_at = begin + layout.keys_at
+        self._tags_at = begin + layout.tags_at
+        self._places_at = begin + layout.places_at
+        self._stamps_at = begin + layout.stamps_at
 
     @property
     def open(self) -> bool:
         """Whether the agent answers at all."""
-        return bytes(self._buffer[:8]) == _OPEN
+        return self._buffer[self._gate] == _OPEN
 
     def look(self, tag: int, keys: bytes) -> Seen:
         """The longest leading run of a chain. keys: 16 bytes each, one after the other."""
-        units = array("I")
-        stamps: list[tuple[int, bytes]] = []
-        count, begun = len(keys) // KEY_BYTES, 0
-        label = tag.to_bytes(4, "little")
-        while begun < count:
-            at = begun * KEY_BYTES
-            slot = self._find(tag, label, keys[at : at + KEY_BYTES])
-            if slot < 0:
-                break
-            most = min(count - begun, ROW_MAX, self._slots - slot)
-            first = self._stamps_at + 8 * slot
-            seen = self._copy(first, 8 * most)
-            row = self._row(slot, label, keys[at : at + most * KEY_BYTES], seen)
+        count, buffer = len(keys) // KEY_BYTES, self._buffer
+        if not 0 < count <= ROW_MAX:
+            return self._look_on(tag, keys)
+        begin = self._buckets_at + (crc32(keys[:KEY_BYTES], tag) & self._mask) * BUCKET_BYTES
+        entries = buffer[begin : begin + BUCKET_BYTES]
+        found = entries.find(keys[MARK])
+        slot = int.from_bytes(entries[found + 4 : found + 8], "little") - 1
+        if found < 0 or found % ENTRY_BYTES or not 0 <= slot <= self._slots - count:
+            return self._look_on(tag, keys)
+        first = self._stamps_at + 8 * slot
+        stamps = buffer[first : first + 8 * count]
+        names, tags = self._keys_at + slot * KEY_BYTES, self._tags_at + 4 * slot
+        if (
+            buffer[names : names + len(keys)] != keys
+            or buffer[tags : tags + 4 * count] != tag.to_bytes(4, "little") * count
+            or _NOTHING in stamps
+        ):
+            return self._look_on(tag, keys)
+        begin = self._places_at + 4 * slot
+        return Seen(array("I", buffer[begin : begin + 4 * count]), ((first, stamps),))
+
+    def _look_on(self, tag: int, keys: bytes) -> Seen:
+        """The same, row by row: where it is not all of it in one."""
+        units, label = array("I"), tag.to_bytes(4, "little")
+        stamps: list[tuple[int, bytes | bytearray]] = []
+        at = 0
+        while at < len(keys):
+            slot, row, seen = self._find(tag, label, keys[at : at + ROW_MAX * KEY_BYTES])
             if not row:
                 break
-            stamps.append((first, seen[: 8 * row]))
-            units.frombytes(self._copy(self._places_at + 4 * slot, 4 * row))
-            begun += row
+            stamps.append((self._stamps_at + 8 * slot, seen[: 8 * row]))
+            begin = self._places_at + 4 * slot
+            units.frombytes(self._buffer[begin : begin + 4 * row])
+            at += row * KEY_BYTES
         return Seen(units, tuple(stamps))
+
+    def _find(self, tag: int, label: bytes, keys: bytes) -> tuple[int, int, bytes | bytearray]:
+        """The first slot of a chain's beginning, how many from there on show it, and what their
+        stamps were before that was seen; 0: none."""
+        begin = self._buckets_at + (crc32(keys[:KEY_BYTES], tag) & self._mask) * BUCKET_BYTES
+        entries, mark = self._buffer[begin : begin + BUCKET_BYTES], keys[MARK]
+        found = entries.find(mark)
+        while found >= 0:
+            slot = int.from_bytes(entries[found + 4 : found + 8], "little") - 1
+            if found % ENTRY_BYTES == 0 and 0 <= slot < self._slots:
+                most = min(len(keys) // KEY_BYTES, self._slots - slot)
+                first = self._stamps_at + 8 * slot
+                stamps = self._buffer[first : first + 8 * most]
+                row = self._row(slot, label, keys[: most * KEY_BYTES], stamps)
+                if row:
+                    return slot, row, stamps
+            found = entries.find(mark, found + 1)
+        return -1, 0, b""
 
     def still(self, seen: Seen) -> bool:
         """Whether all of it was shown from before it was looked at until now."""
-        return all(self._copy(at, len(was)) == was for at, was in seen.stamps)
+        buffer = self._buffer
+        return all([buffer[at : at + len(was)] == was for at, was in seen.stamps])  # noqa: C419
 
     def shows(self, slot: int, tag: int, key: bytes, unit: int) -> bool:
         """Whether a slot shows this block at this place."""
-        return (
-            any(self._copy(self._stamps_at + 8 * slot, 8))
-            and self._names(slot, tag.to_bytes(4, "little"), key)
-            and self._copy(self._places_at + 4 * slot, 4) == unit.to_bytes(4, "little")
-        )
+        first, place = self._stamps_at + 8 * slot, self._places_at + 4 * slot
+        stamp = self._buffer[first : first + 8]
+        return self._row(slot, tag.to_bytes(4, "little"), key, stamp) == 1 and self._buffer[
+            place : place + 4
+        ] == unit.to_bytes(4, "little")
 
-    def _find(self, tag: int, label: bytes, key: bytes) -> int:
-        """The slot of a name; -1: it is not here."""
-        begin = GATE_BYTES + self.layout.bucket(tag, key) * BUCKET_BYTES
-        bucket, mark = self._copy(begin, BUCKET_BYTES), key[MARK]
-        at = bucket.find(mark)
-        while at >= 0:
-            if at % ENTRY_BYTES == 0:
-                slot = int.from_bytes(bucket[at + 4 : at + 8], "little") - 1
-                if 0 <= slot < self._slots and self._names(slot, label, key):
-                    return slot
-            at = bucket.find(mark, at + 1)
-        return -1
-
-    def _names(self, slot: int, label: bytes, key: bytes) -> bool:
-        return (
-            self._copy(self._keys_at + slot * KEY_BYTES, KEY_BYTES) == key
-            and self._copy(self._tags_at + 4 * slot, 4) == label
-        )
-
-    def _row(self, slot: int, label: bytes, keys: bytes, stamps: bytes) -> int:
+    def _row(self, slot: int, label: bytes, keys: bytes, stamps: bytes | bytearray) -> int:
         """How many slots from this one on show `keys`, one after the other."""
-        count = len(keys) // KEY_BYTES
-        if not all(numbers := array("Q", stamps)):
+        count, buffer = len(stamps) // 8, self._buffer
+        names, tags = self._keys_at + slot * KEY_BYTES, self._tags_at + 4 * slot
+        here, whose = buffer[names : names + len(keys)], buffer[tags : tags + 4 * count]
+        labels = label * count
+        if not all(numbers := array("Q", bytes(stamps))):
             count = list(map(bool, numbers)).index(False)
-        here = self._copy(self._keys_at + slot * KEY_BYTES, count * KEY_BYTES)
-        count = _alike(here, keys, KEY_BYTES, count)
-        return _alike(self._copy(self._tags_at + 4 * slot, 4 * count), label * count, 4, count)
-
-    def _copy(self, at: int, nbytes: int) -> bytes:
-        return bytes(self._buffer[at : at + nbytes])
+        return _alike(whose, labels, 4, _alike(here, keys, KEY_BYTES, count))
 
 
-def _alike(one: bytes, other: bytes, size: int, count: int) -> int:
+def _alike(one: bytes | bytearray, other: bytes, size: int, count: int) -> int:
     """How many of the first `count` elements of `size` bytes are the same."""
     if one[: count * size] == other[: count * size]:
         return count
