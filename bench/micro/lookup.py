@@ -43,7 +43,7 @@ START_S: Final = 120.0
 HOW: Final = (
     "4 client processes look up 128 keys, each again at once, on the board or, where they were "
     "pushed out to disk, over the socket; the agent writes to and reads from its disk tier "
-    "meanwhile. redis: one EXISTS of the same keys, the same processes. Rows: without disk traffic, "
+    "meanwhile. redis: one EXISTS of the same keys, the same processes. Rows: no disk traffic, "
     "1 client, 4 that rest 3 ms between lookups as engines would, and all over the socket. "
     "mooncake: batch_is_exist of 128 keys through "
     "mooncake_client; lmcache_mp: LOOKUP of 8 chunks until its status is there."
