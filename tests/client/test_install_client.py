@@ -64,5 +64,5 @@ def test_again_gives_the_same_and_an_older_one_goes(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(SystemExit, match="file cannot be written as uid"):
+    with pytest.raises(SystemExit, match="file is not a folder"):
         install_client(tmp_path / "file")
