@@ -90,6 +90,8 @@ def test_lookups_are_timed_for_one_client_and_four_with_and_without_disk_traffic
         "4-clients-no-disk",
         "1-client-and-disk",
         "4-clients-paced-and-disk",
+        "1-client-and-disk-by-socket",
+        "4-clients-and-disk-by-socket",
     }
 
 
