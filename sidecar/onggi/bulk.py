@@ -36,6 +36,8 @@ DISK_PARTS: Final = 4
 """Parts asked for at a time where blocks may come from disk: it has to be kept busy while one is
 copied and one verified. The pages of all of them are pinned: 16 MiB. Otherwise the next part is
 asked for when the present one's answer is there and whole: what follows a gap is worth nothing."""
+CALLERS: Final = (TypeError, ValueError)
+"""The caller's faults: a page that is none."""
 
 
 def parts(blocks: int, most: int) -> Iterator[tuple[int, int]]:
@@ -124,10 +126,7 @@ def store(client: Client, keys: Sequence[bytes], pages: Any, parent: bytes, spac
             stored += _fill(client, ticket, held)
             existing += ticket.existing
             done += len(ticket.slots)
-    except (
-        TypeError,
-        ValueError,
-    ):  # the caller's; its next store of these must find them free
+    except CALLERS:  # its next store of these keys must find them free
         for pending in ahead:
             client.finish_store_later(pending.wait(), StoreOutcome.ABANDONED)
         raise
@@ -181,8 +180,10 @@ def _ask_for(
     """The blocks behind the first `done`, by requests; how many are there then with those."""
     until_s, first = client.now_s() + wait_s, done
     page_bytes = client.spaces[space].page_bytes
-    rest = parts(len(keys) - done, blocks_in_part(page_bytes, from_disk=wait_s > 0))
+    most = blocks_in_part(page_bytes, from_disk=wait_s > 0)
+    rest = parts(len(keys) - done, most)
     ahead: deque[tuple[int, PendingLoad]] = deque()
+    one_by_one, begun_at = False, -1
 
     def ask_for_next(count: int = 1) -> None:
         for begin, end in itertools.islice(rest, count):
@@ -197,15 +198,17 @@ def _ask_for(
             held = memory.part(done, end)  # while the answer is on its way
             got = pending.wait(max(0.0, until_s - client.now_s()) + client.deadline_s)
             ahead.popleft()
-            if got.blocks == end - done:
+            if got.blocks == end - done and not one_by_one:
                 ask_for_next()
             done += _empty(client, got, held, space)
             if done < end:
-                break
-    except (
-        TypeError,
-        ValueError,
-    ):  # the caller's; nothing may stay pinned for it until then
+                if done == begun_at or not _may_come_alone(client, keys[done], ahead, until_s):
+                    break
+                one_by_one, begun_at, first = True, done, done
+                rest = parts(len(keys) - done, most)
+            if one_by_one:
+                ask_for_next()
+    except CALLERS:  # nothing may stay pinned for it until the next call
         for _, pending in ahead:
             pending.wait(client.deadline_s)
         raise
@@ -213,6 +216,22 @@ def _ask_for(
         for _, pending in ahead:
             pending.cancel()
     return done
+
+
+def _may_come_alone(
+    client: Client, key: bytes, ahead: deque[tuple[int, PendingLoad]], until_s: float
+) -> bool:
+    """Whether a part that ended early may have found our own other parts in its way: in a small
+    arena those that are asked for at a time are all there is room for. They are given back, and the
+    rest of the chain comes part by part, as long as each brings a block."""
+    left_s = until_s - client.now_s()
+    if left_s <= 0 or not client.lookup([key]).pending:
+        return False
+    while ahead:
+        _, pending = ahead.popleft()
+        pending.wait(left_s + client.deadline_s)
+        pending.cancel()
+    return True
 
 
 def _shown(client: Client, keys: Sequence[bytes], memory: _Memory, space: int) -> int:
