@@ -1,8 +1,9 @@
-"""A KVCachePool's spec as a value. Holds no defaults: the schema fills in every field, and a field
-that is absent here means an object that never passed the API server."""
+"""A KVCachePool as a value: its spec, and what of its status new pods go by. Holds no defaults: the
+schema fills in every field, and one that is absent here means an object that never passed the API
+server."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
@@ -172,6 +173,8 @@ class Pool:
     failure: Failure
     security: Security
     injection: Injection
+    warm_nodes: tuple[str, ...]
+    """Nodes with data that no agent has taken over, the last left first. From the status."""
 
 
 class PoolUnreadable(Exception):
@@ -187,7 +190,7 @@ def read_pool(body: Mapping[str, Any]) -> Pool:
     """Read an object as the API server returns it. Raises PoolUnreadable."""
     meta = body["metadata"]
     try:
-        return _read(meta, body["spec"])
+        return _read(meta, body["spec"], body.get("status") or {})
     except (KeyError, TypeError, ValueError) as fault:
         problem = _older(fault) if isinstance(fault, KeyError) else str(fault)
         raise PoolUnreadable(str(meta.get("name")), problem) from fault
@@ -201,7 +204,7 @@ def _older(missing: KeyError) -> str:
     )
 
 
-def _read(meta: Mapping[str, Any], spec: Mapping[str, Any]) -> Pool:
+def _read(meta: Mapping[str, Any], spec: Mapping[str, Any], status: Mapping[str, Any]) -> Pool:
     tiers = {tier["type"]: tier for tier in spec["tiers"]}
     identity, lifecycle, security = spec["identity"], spec["lifecycle"], spec["security"]
     return Pool(
@@ -224,7 +227,14 @@ def _read(meta: Mapping[str, Any], spec: Mapping[str, Any]) -> Pool:
         failure=Failure(duration_s(spec["failure"]["diskDeadline"])),
         security=Security(security["runAsUser"], security["group"]),
         injection=_injection(spec["injection"]),
+        warm_nodes=_warm_nodes(status.get("nodes") or ()),
     )
+
+
+def _warm_nodes(nodes: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    warm = [one for one in nodes if one["agents"] < one["folders"]]
+    warm.sort(key=lambda one: one.get("leftAt", ""), reverse=True)
+    return tuple(one["node"] for one in warm)
 
 
 def _engine(engine: Mapping[str, Any]) -> Engine:

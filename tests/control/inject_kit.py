@@ -83,6 +83,7 @@ POOL = Pool(
         cpu_limit="1",
         overhead_bytes=192 * 1024**2,
     ),
+    warm_nodes=(),
 )
 
 EMPTY_DIR = DiskTier(4 * GI, Medium.EMPTY_DIR, None, None)

@@ -106,8 +106,8 @@ def test_an_engine_that_never_speaks_is_told_after_a_quarter_of_an_hour(
     assert found(status, "Effective") == expected
     if expected[0] == "False":
         assert told(status, "Effective") == (
-            "Agents that no engine has spoken to since they started: one. The engine's log says why"
-            ' in a line with "onggi:"; without such a line the client was not loaded.'
+            "Agents that no engine has spoken to since they started: one."
+            " `onggi doctor POD` says why."
         )
 
 

@@ -21,6 +21,7 @@ def injection(
     pool: Pool,
     init_containers: Sequence[Mapping[str, Any]],
     volumes: Sequence[Mapping[str, Any]],
+    preferred: Patch = (),
 ) -> Patch:
     """Everything an injected pod gets."""
     spec = pod["spec"]
@@ -32,6 +33,7 @@ def injection(
         *_prepend("/spec/initContainers", spec.get("initContainers"), init_containers),
         *_append("/spec/volumes", spec.get("volumes"), volumes),
         *_group(spec.get("securityContext"), pool.security.group),
+        *preferred,
         *_engine(f"/spec/containers/{engine_at}", spec["containers"][engine_at], pool),
     )
 

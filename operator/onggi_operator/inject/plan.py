@@ -7,6 +7,7 @@ from typing import Any
 from onggi_core.quantity import exact_quantity, format_size
 from onggi_operator import names
 from onggi_operator.inject import blind_spots, conflicts, patch
+from onggi_operator.inject.affinity import preference
 from onggi_operator.inject.blind_spots import Doubt
 from onggi_operator.inject.containers import (
     POOL_VARIABLE,
@@ -95,6 +96,7 @@ def plan_injection(
         pool=pool,
         init_containers=added,
         volumes=volumes(pool, sizes),
+        preferred=preference(spec, pool) if sizes.disk_bytes else (),
     )
     return Injected(operations, status, (seen.sentence,) if seen else ())
 

@@ -148,8 +148,7 @@ def _effective(world: PoolSnapshot, pods: Census, now: str) -> Finding:
             Status.FALSE,
             Reason.ENGINES_NOT_ATTACHED,
             f"Agents that no engine has spoken to since they started: {unattached}."
-            ' The engine\'s log says why in a line with "onggi:"; without such a line the client'
-            " was not loaded.",
+            " `onggi doctor POD` says why.",
         )
     if any(beat.hits.host_blocks or beat.hits.disk_blocks for beat in beats):
         return Finding(

@@ -10,6 +10,7 @@ from onggi_operator.observe.world import PoolSnapshot
 from onggi_operator.plan.census import Census, beats_of, census
 from onggi_operator.plan.conditions import Finding, Reason, Status, Type, written
 from onggi_operator.plan.findings import findings
+from onggi_operator.plan.warm import plan_nodes
 
 LISTED_MAX: Final = 20
 """Pods in `skipped` and `missed`, as in the schema: the newest tell what is wrong now."""
@@ -40,6 +41,7 @@ def plan_status(world: PoolSnapshot, *, now_s: float, now: str) -> dict[str, Any
         },
         "skipped": [_skipped(pod) for pod in _newest(pods.skipped)],
         "missed": [{"pod": pod.name, "created": pod.created} for pod in _newest(pods.missed)],
+        "nodes": plan_nodes(world, pods, now_s=now_s, now=now),
         "capacity": capacity,
         "used": used,
         **totals_fields(world.totals),

@@ -4,7 +4,7 @@ go out once in an interval; what is the same is not written at all."""
 from collections.abc import Mapping
 from typing import Any, Final
 
-STRUCTURE: Final = ("observedGeneration", "conditions", "pods", "skipped", "missed")
+STRUCTURE: Final = ("observedGeneration", "conditions", "pods", "skipped", "missed", "nodes")
 """Fields that change when something happens, not because time goes by."""
 
 STRUCTURE_INTERVAL_S: Final = 2.0
