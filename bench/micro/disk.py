@@ -28,6 +28,8 @@ from bench.peers.fio import ENGINES, Fio, Rates, why_absent
 from bench.sizes import MIB, Sizes
 from bench.timing import median
 from onggi import Client, LoadOutcome, StoreOutcome
+from onggi_core.engine.state import CHUNK_BYTES
+from onggi_core.engine.writeback import RUN_BYTES
 from onggi_sidecar.disk.schedule import THREADS
 
 ONGGI: Final = "onggi"
@@ -50,7 +52,9 @@ HOW: Final = (
     f"O_DIRECT, the same block size, depth {THREADS}, the better of psync and io_uring. Both go "
     "over places that were written before: a full tier, a file laid out. The agent also verifies "
     "or computes each page's checksum; nothing is copied between arena and client. Mixed: both at "
-    "once, summed; fio has half of the depth each way, the agent lets loads go first."
+    "once, summed; fio has half of the depth each way, the agent lets loads go first. The agent's "
+    f"transfers are pages in a row, {CHUNK_BYTES // MIB} MiB up and {RUN_BYTES // MIB} MiB down at "
+    "most."
 )
 
 

@@ -119,23 +119,25 @@ def ended(state: State, event: ReadEnded, now_s: float) -> None:
     state.breaker.ended(worst, began_s=read.began_s, now_s=now_s)
     state.disk.unpin(read.blocks)
     use = state.use()
-    came = [
-        block
-        for block, outcome in zip(read.blocks, event.outcomes, strict=True)
-        if outcome is IoOutcome.DONE
-    ]
+    came = as_run(
+        [
+            block
+            for block, outcome in zip(read.blocks, event.outcomes, strict=True)
+            if outcome is IoOutcome.DONE
+        ]
+    )
+    state.host.seal(came, PageEvent.VERIFIED)
     for block, outcome in zip(read.blocks, event.outcomes, strict=True):
         state.hinted.pop(block, None)
         if outcome is IoOutcome.DONE:
             state.counters.read_bytes += read.space.spec.page_bytes
             state.blocks.flags[block] |= UNREAD
-            state.host.seal((block,), PageEvent.VERIFIED)
             state.disk.ranking.hit(block, use)
             state.host.ranking.recall(block, state.disk.ranking.count_of(block))
             loads.arrived(state, block, now_s)
         else:
             _failed(state, read.space, block, outcome, now_s)
-    state.show(read.space, as_run(came))
+    state.show(read.space, came)
 
 
 def _failed(state: State, space: Space, block: int, outcome: IoOutcome, now_s: float) -> None:

@@ -35,8 +35,8 @@ SPACES_MAX: Final = 1024
 """Keyspaces known at once, empty ones aside: 16 engines of 64 ranks."""
 
 CHUNK_BYTES: Final = 1 << 20
-"""The largest transfer between the tiers, unless one page is larger: past it a disk gains nothing,
-and whoever waits for the first block of a run waits longer."""
+"""The largest transfer from disk, unless one page is larger: past it a disk gains nothing, and
+whoever waits for the first block of a run waits longer."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,10 @@ WRITES_SHARE: Final = 4
 """And no more than one part in so many of the arena: its pages are pinned as long as a hung disk
 keeps them, and 64 large ones can be all there are."""
 
+RUN_BYTES: Final = 2 * CHUNK_BYTES
+"""The largest transfer down, unless one page is larger: nobody waits for the first block of it, and
+half as many ends are half of what each costs threads and engine."""
+
 ROOM_BYTES: Final = 8 << 20
 ROOM_SHARE: Final = 256
 """A full disk tier gives up so much at a time, or one part in so many of itself if that is less:
@@ -44,7 +48,7 @@ def pump(state: State) -> None:
         first = next(iter(state.dirty))
         space = state.space_rows[state.blocks.space[first]]
         assert space is not None, "a space with blocks is never dropped"
-        pages = min(CHUNK_BYTES, left_bytes) // space.stride_bytes
+        pages = min(RUN_BYTES, left_bytes) // space.stride_bytes
         wanted = _run(state, space, max(1, pages))
         if not _write(state, space, wanted, may_make_room=space.stride_bytes not in full):
             full.add(space.stride_bytes)

@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-THREADS: Final = 6
-"""Calls at once. Four keep a local NVMe busy with transfers of a megabyte; of a thread's time a
-tenth goes to checksums and records, so that takes five, and one may hang."""
+THREADS: Final = 8
+"""Calls at once. Four keep a local NVMe busy with transfers of a megabyte. Of a writing thread's
+time a tenth to a quarter goes to checksums, records and its turn with the interpreter, so that
+takes six of them, beside those kept for loads."""
 LOAD_THREADS_MIN: Final = 2
 """Threads that nothing but loads may take: the next load begins at once, whatever runs."""
 
@@ -37,9 +38,10 @@ WRITES_BESIDE_LOADS: Final = 1
 """A read behind a queue of writes waits for all of them in the device."""
 BURST_LOADS: Final = 32
 """Loads that go before a write that waits: two requests of 16 MiB, some 30 ms of a fast disk."""
-LOADS_A_WRITE: Final = 3
+LOADS_A_WRITE: Final = 4
 """From then on each so many loads are followed by a write, until writes have caught up with the
-loads that went before them: a quarter of the calls is theirs however much is read."""
+loads that went before them: a fifth of the calls and, since a write may be twice as
+long, up to a third of the bytes are theirs however much is read."""
 WRITES_OWED: Final = 2
 """Of those at once: writes that hang or are slow never have more of the threads."""
 
