@@ -49,6 +49,14 @@ class Shown:
                 found = seen
         return found
 
+    def leading(self, keys: Sequence[bytes], space: int) -> int:
+        """How many of the first blocks of a chain are shown in one space. Cheapest where it is
+        none, as for nearly all that is stored."""
+        look, tag = self._reader.look, self._tags[space]
+        if not keys or not look(tag, keys[0]).units or not self._reader.open:
+            return 0
+        return len(look(tag, b"".join(keys)).units)
+
     def load(
         self, keys: Sequence[bytes], hold: Callable[[], HeldPages], page_bytes: int, space: int
     ) -> bool:

@@ -1,4 +1,4 @@
-"""Whole chains at once: reserve, copy and seal, or pin, copy and unpin.
+"""Whole chains at once: pin, copy and unpin; storing them is in bulk_store.py.
 
 A chain is moved in parts, and the next part is asked for before the present one is copied: what the
 agent does for it, a read from disk included, goes on beside the copying.
@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 from onggi import checks
 from onggi.copies import runs
 from onggi.memory import HeldPages, hold_pages, hold_whole
-from onggi.outcomes import Load, Pages, Stored, StoreTicket
-from onggi.pending import PendingLoad, PendingStore
-from onggi_core.wire.replies import Slot
-from onggi_core.wire.requests import LoadOutcome, StoreOutcome
+from onggi.outcomes import Load, Pages
+from onggi.pending import PendingLoad
+from onggi_core.wire.requests import LoadOutcome
 
 if TYPE_CHECKING:
     from onggi.client import Client
@@ -55,7 +54,7 @@ def blocks_in_part(page_bytes: int, *, from_disk: bool) -> int:
     return min(PART_BLOCKS, max(1, nbytes // page_bytes))
 
 
-class _Memory:
+class Memory:
     """The caller's pages, looked at when their turn comes: a miss should not pay for them."""
 
     def __init__(self, pages: Any, count: int, page_bytes: int, *, writable: bool) -> None:
@@ -98,58 +97,6 @@ def move_in(client: Client, pages: Pages, held: HeldPages) -> bool:
     return whole and client.now_s() < pages.expires_s
 
 
-def store(client: Client, keys: Sequence[bytes], pages: Any, parent: bytes, space: int) -> Stored:
-    """See Client.store."""
-    checks.space_number(space, client.spaces)
-    page_bytes = client.spaces[space].page_bytes
-    memory = _Memory(pages, checks.keys_of(keys), page_bytes, writable=False)
-    checks.each_length(keys)
-    if memory.count != len(keys):
-        raise ValueError(f"pages has {memory.count} entries for {len(keys)} keys; use one each")
-    rest = parts(len(keys), blocks_in_part(page_bytes, from_disk=False))
-    ahead: deque[PendingStore] = deque()
-    stored = existing = done = 0
-
-    def ask_for_next() -> None:
-        for begin, end in itertools.islice(rest, 1):
-            before = keys[begin - 1] if begin else parent
-            ahead.append(client.store_begin(keys[begin:end], parent=before, space=space))
-
-    ask_for_next()
-    try:
-        while ahead:
-            held = memory.part(done, done + ahead[0].blocks)  # while the answer is on its way
-            ticket = ahead[0].wait()
-            ahead.popleft()
-            if Slot.NO_ROOM not in ticket.slots:
-                ask_for_next()
-            stored += _fill(client, ticket, held)
-            existing += ticket.existing
-            done += len(ticket.slots)
-    except CALLERS:  # its next store of these keys must find them free
-        for pending in ahead:
-            client.finish_store_later(pending.wait(), StoreOutcome.ABANDONED)
-        raise
-    finally:
-        for pending in ahead:
-            pending.cancel()
-    return Stored(stored, existing, len(keys) - stored - existing)
-
-
-def _fill(client: Client, ticket: StoreTicket, held: HeldPages) -> int:
-    """Copy into the pages that were granted, and seal them; how many."""
-    granted = ticket.granted
-    if not granted:
-        return 0
-    outcome = StoreOutcome.ABANDONED
-    try:
-        if move_in(client, ticket.pages(), held.chosen(granted)):
-            outcome = StoreOutcome.SEALED
-    finally:
-        client.finish_store_later(ticket, outcome)
-    return len(granted) if outcome is StoreOutcome.SEALED else 0
-
-
 def load(client: Client, keys: Sequence[bytes], pages: Any, wait_s: float, space: int) -> int:
     """See Client.load. What can be copied without asking is looked for first: that has to be quick,
     since its code is in no cache after the copy before."""
@@ -166,7 +113,8 @@ def load(client: Client, keys: Sequence[bytes], pages: Any, wait_s: float, space
             if session.shown.load(keys, hold, page_bytes, space):
                 client.note_loaded(session, keys)
                 return len(keys)
-    memory = _Memory(pages, checks.keys_of(keys), page_bytes, writable=True)
+    client.rooms.tidy()
+    memory = Memory(pages, checks.keys_of(keys), page_bytes, writable=True)
     if memory.count < len(keys):
         raise ValueError(f"pages has {memory.count} entries for {len(keys)} keys; use one each")
     wait_s = checks.seconds("wait_s", wait_s)
@@ -175,7 +123,7 @@ def load(client: Client, keys: Sequence[bytes], pages: Any, wait_s: float, space
 
 
 def _ask_for(
-    client: Client, keys: Sequence[bytes], memory: _Memory, wait_s: float, space: int, done: int
+    client: Client, keys: Sequence[bytes], memory: Memory, wait_s: float, space: int, done: int
 ) -> int:
     """The blocks behind the first `done`, by requests; how many are there then with those."""
     until_s, first = client.now_s() + wait_s, done
@@ -234,7 +182,7 @@ def _may_come_alone(
     return True
 
 
-def _shown(client: Client, keys: Sequence[bytes], memory: _Memory, space: int) -> int:
+def _shown(client: Client, keys: Sequence[bytes], memory: Memory, space: int) -> int:
     """Copy what can be copied without asking: of a chain that is here as a whole the parts before
     one that has gone meanwhile."""
     session = client.showing()

@@ -13,7 +13,7 @@ import os
 from collections.abc import Sequence
 from typing import Any, Final
 
-from onggi import bulk, checks
+from onggi import bulk, bulk_store, checks
 from onggi.arena import Arena
 from onggi.checks import held_pages, of_type, packed_keys
 from onggi.clock import Clock, monotonic
@@ -29,15 +29,12 @@ from onggi.outcomes import (
     StoreTicket,
 )
 from onggi.pending import PendingLoad, PendingStore
+from onggi.rooms import Rooms
 from onggi.session import Session
 from onggi_core.identity import ROOT
 from onggi_core.wire.cut import Frame
 from onggi_core.wire.frame import Op
-from onggi_core.wire.replies import (
-    LoadPrepared,
-    StatsReply,
-    StoreCompleted,
-)
+from onggi_core.wire.replies import LoadPrepared, StatsReply, StoreCompleted
 from onggi_core.wire.replies import Looked as LookedReply
 from onggi_core.wire.requests import (
     LoadComplete,
@@ -83,6 +80,7 @@ class Client:
             log or logging.getLogger("onggi"),
             clock,
         )
+        self.rooms = Rooms(self._link, self.spaces)
 
     @property
     def attached(self) -> bool:
@@ -91,12 +89,13 @@ class Client:
         return session is not None and self._link.check(session)
 
     def tidy(self) -> None:
-        """Send notes and take in late replies: for whoever may not call again soon."""
+        """Send notes, take in late replies, give back room: for whoever may not call again soon."""
         session = self._link.current
         if session is not None and session.open:
             self._link.send_notes(session)
             if session.channel.in_flight:
                 self._link.check(session)
+            self.rooms.tidy()
 
     def populate_next(self) -> bool:
         """See Arena.populate_next; False while there is no session."""
@@ -195,7 +194,8 @@ class Client:
 
     def note_loaded(self, session: Session, keys: Sequence[bytes]) -> None:
         """Let the agent know, in time, what was loaded from its board."""
-        self._link.note(session, keys)
+        if self._link.note(session, keys):
+            self.rooms.tidy()  # now and then
 
     # ---- storing
 
@@ -241,7 +241,7 @@ class Client:
 
     @property
     def unsealed_blocks(self) -> int:
-        """Blocks that finish_store_later() was to seal and that the agent did not."""
+        """Blocks that store() or finish_store_later() handed over and the agent did not keep."""
         return self._link.unsealed_blocks
 
     # ---- copying
@@ -284,8 +284,9 @@ class Client:
         self, keys: Sequence[bytes], pages: Any, *, parent: bytes = ROOT, space: int = 0
     ) -> Stored:
         """Keep a chain of blocks: reserve, copy, seal. pages: one buffer or CPU tensor a key, or
-        one that has them all one after the other, which costs less the smaller they are."""
-        return bulk.store(self, keys, pages, parent, space)
+        one that has them all, which costs less the smaller they are. What the agent then did not
+        keep is counted in `unsealed_blocks`."""
+        return bulk_store.store(self, keys, pages, parent, space)
 
     def load(
         self, keys: Sequence[bytes], pages: Any, *, wait_s: float = 0.0, space: int = 0

@@ -39,6 +39,9 @@ _TRY_LATER: Final = frozenset({Status.STOPPING, Status.TOO_MANY})
 """Refusals that say something about the agent's state and not about the request."""
 
 
+Then = Callable[[Reply | None], None]
+
+
 class Asked(NamedTuple):
     """A request under way. sent_s: when it was sent, from which leases are counted."""
 
@@ -191,21 +194,19 @@ class Link:
 
     def tell(self, session: Session, request: Request) -> bool:
         """Send a request whose reply nobody needs. False: there was nobody to send it to."""
-        if self._send(session, request.op, request.encode()) is None:
-            return False
-        self._take_in(session)
-        return True
+        return self.tell_and(session, request.op, request.encode()) is not None
 
-    def note(self, session: Session, keys: Sequence[bytes]) -> None:
+    def note(self, session: Session, keys: Sequence[bytes]) -> bool:
         """Tell the agent what was loaded from its board, some loads at a time: waking it costs
-        more than finding the blocks."""
+        more than finding the blocks. True: told now."""
         with self._noting:
             self._noted.append(tuple(keys))
             self._noted_keys += len(keys)
             soon = self.now_s() - self._noted_s < NOTE_EVERY_S
             if soon and self._noted_keys < NOTE_KEYS:
-                return
+                return False
         self.send_notes(session)
+        return True
 
     def send_notes(self, session: Session) -> None:
         """Say what was not said yet."""
@@ -218,20 +219,27 @@ class Link:
     def tell_of_store(self, session: Session, request: StoreComplete, sealed: int) -> None:
         """End a store without waiting. sealed: how many blocks that should make visible."""
 
-        def compare(answer: Frame) -> None:
-            reply = self.understand(session, answer)
-            missing = sealed - (reply.sealed if isinstance(reply, StoreCompleted) else 0)
-            if missing > 0:
-                self.unsealed_blocks += missing
-                self._say_once("stored blocks were not sealed: their lease was over")
+        def compare(reply: Reply | None) -> None:
+            self.count_unsealed(sealed - (reply.sealed if isinstance(reply, StoreCompleted) else 0))
 
-        if self._send(session, request.op, request.encode(), compare) is not None:
-            self._take_in(session)
+        self.tell_and(session, request.op, request.encode(), compare)
 
-    def _take_in(self, session: Session) -> None:
-        """Read, now and then, what nobody waits for: both sides would fill otherwise."""
-        if session.channel.in_flight >= UNREAD_MAX:
-            self.check(session)
+    def tell_and(
+        self, session: Session, op: int, payload: bytes, then: Then | None = None
+    ) -> Asked | None:
+        """Send a request and go on. `then` gets the reply, None for a refusal, when it is read, and
+        nothing if the session ends before."""
+        late = (lambda answer: then(self.understand(session, answer))) if then else None
+        asked = self._send(session, op, payload, late)
+        if asked is not None and session.channel.in_flight >= UNREAD_MAX:
+            self.check(session)  # nobody waits for those, and both sides would fill
+        return asked
+
+    def count_unsealed(self, blocks: int) -> None:
+        """Blocks that were handed over and that the agent did not keep."""
+        if blocks > 0:
+            self.unsealed_blocks += blocks
+            self._say_once("stored blocks were not sealed: their lease was over")
 
     def check(self, session: Session) -> bool:
         """Take in what the agent sent unasked or late. False: the stream has ended."""

@@ -112,7 +112,8 @@ _REFUSED_FROM: Final = min(Slot)
 
 @dataclass(frozen=True)
 class Stored:
-    """What became of a store: blocks now kept, there before, and refused (no room, no agent)."""
+    """What became of a store: blocks handed over to be kept, known to be there before without
+    copying them again, and refused (no room, no agent)."""
 
     stored: int
     existing: int

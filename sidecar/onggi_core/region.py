@@ -19,6 +19,8 @@ QUARANTINED: Final = BLOCKS_MAX
 """Nobody's block, but a client may still write to it."""
 RETIRED: Final = BLOCKS_MAX + 1
 """The device failed here: never given again."""
+ROOM: Final = BLOCKS_MAX + 2
+"""Nobody's block yet: a client writes to it ahead of saying which."""
 
 
 class Region:
@@ -76,6 +78,6 @@ class Region:
         raw = self.owners[index << 2 : (index + 1) << 2]
         return array("i", raw)[0]
 
-    def set_owner(self, index: int, owner: int) -> None:
-        """Of a page that stays taken; `take_back` is for one that does not."""
-        self.owners[index << 2 : (index + 1) << 2] = array("i", [owner]).tobytes()
+    def set_owners(self, index: int, owners: Sequence[int]) -> None:
+        """Of pages that stay taken; `take_back` is for those that do not."""
+        self.owners[index << 2 : (index + len(owners)) << 2] = array("i", owners).tobytes()

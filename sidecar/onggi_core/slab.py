@@ -15,8 +15,8 @@ from itertools import chain, repeat
 from operator import add, eq
 from typing import Final
 
-from onggi_core.errors import BadRequest
-from onggi_core.region import FREE_PAGE, RETIRED, Region
+from onggi_core.errors import BadRequest, IllegalMove
+from onggi_core.region import FREE_PAGE, RETIRED, ROOM, Region
 
 REGIONS_TRIED: Final = 4
 """Regions searched for a run as long as asked, lowest first, before a shorter one will do."""
@@ -73,8 +73,16 @@ class Slab:
     def disown(self, place: int, owner: int) -> None:
         """The page's block left it, but nobody else may have it: QUARANTINED or RETIRED."""
         _, region, index = self._at(place)
-        region.set_owner(index, owner)
+        region.set_owners(index, (owner,))
         region.retired += owner == RETIRED
+
+    def pass_on(self, place: int, owners: Sequence[int]) -> None:
+        """Pages of a room, in a row within one region, go over to `owners`. Raises IllegalMove,
+        with nothing changed, if one is in no room."""
+        _, region, index = self._at(place)
+        if region.owners_of(index, len(owners)) != array("i", (ROOM,)).tobytes() * len(owners):
+            raise IllegalMove("page", "in no room", "FILLED")
+        region.set_owners(index, owners)
 
     def adopt(self, stride: int, places: Sequence[int], owners: Sequence[int]) -> bool:
         """Pages of an earlier life, each with its owner; their regions are spare until now or of

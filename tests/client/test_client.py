@@ -79,7 +79,7 @@ def test_a_longer_chain_stores_only_its_tail(agent: Any) -> None:
     client, keys = connect(agent), chain(6)
     store(client, keys[:4])
     assert store(client, keys).stored == 2
-    assert store(client, keys[4:], parent=keys[3]).existing == 2
+    assert client.store_prepare(keys[4:], parent=keys[3]).existing == 2
 
 
 def test_a_load_ends_at_the_first_hole(agent: Any) -> None:

@@ -33,9 +33,9 @@ from onggi_core.engine.events import (
     SessionOpened,
     WriteEnded,
 )
-from onggi_core.engine.state import Facts
+from onggi_core.engine.state import Facts, RoomBounds
 from onggi_core.identity import ROOT, block_key
-from onggi_core.wire.replies import LoadPrepared, Reply, Slot, StorePrepared
+from onggi_core.wire.replies import LoadPrepared, Reply, Slot, StoreFilled, StorePrepared
 from onggi_core.wire.requests import (
     Hello,
     LoadComplete,
@@ -44,11 +44,13 @@ from onggi_core.wire.requests import (
     Request,
     SpaceSpec,
     StoreComplete,
+    StoreFill,
     StoreOutcome,
     StorePrepare,
 )
 
 PAGE = 4096
+ROOMS = RoomBounds(session_bytes=8 * PAGE, share=2, worth_bytes=PAGE)
 
 
 def spec(name: str, page_bytes: int = PAGE, block_tokens: int = 16) -> SpaceSpec:
@@ -75,7 +77,8 @@ class OpenStore:
     session: int
     space: SpaceSpec
     slots: list[tuple[bytes, int]]
-    """(key, arena offset) of the pages to fill."""
+    """(key, arena offset) of the pages to fill; no key yet in a room."""
+    room: bool = False
 
 
 @dataclass
@@ -93,6 +96,7 @@ class Shell:
     touched: int | None = None
     """Extents there from the start; all of them unless said otherwise."""
     pages_each: int = 4
+    rooms: RoomBounds = ROOMS
     now_s: float = 0.0
     arena: dict[int, bytes] = field(default_factory=dict)
     disk: dict[int, bytes] = field(default_factory=dict)
@@ -119,6 +123,7 @@ class Shell:
                 extents=self.extents,
                 segment_bytes=region,
                 segments=self.segments,
+                rooms=self.rooms,
             )
         )
         self._request = 0
@@ -186,6 +191,30 @@ class Shell:
             return 0
         self.fill(ticket)
         return self.complete(ticket).sealed  # type: ignore[union-attr]
+
+    def ask_room(self, session: int, pages: int, space: int = 0) -> StoreFilled:
+        return self._fill_room(session, StoreFill(0, space, pages, ROOT, ()))
+
+    def store_to(
+        self, room: int, keys: list[bytes], parent: bytes = ROOT, wanted: int = 0
+    ) -> StoreFilled:
+        """The client writes a chain to its room, says so, and asks for the next room."""
+        store = self.stores[room]
+        for key, (_, offset) in zip(keys, store.slots, strict=False):
+            self.arena[offset] = pattern(store.space, key)
+        del self.stores[room]
+        space = self.sessions[store.session].index(store.space)
+        return self._fill_room(store.session, StoreFill(room, space, wanted, parent, tuple(keys)))
+
+    def _fill_room(self, session: int, asked: StoreFill) -> StoreFilled:
+        reply = self.ask(session, asked)
+        assert isinstance(reply, StoreFilled)
+        self._check_nobody_has(list(reply.offsets))
+        if reply.ticket:
+            slots = [(b"", offset) for offset in reply.offsets]
+            space = self.sessions[session][asked.space]
+            self.stores[reply.ticket] = OpenStore(session, space, slots, room=True)
+        return reply
 
     def load(self, session: int, keys: list[bytes], wait_ms: int = 0) -> LoadPrepared | None:
         """None when the answer comes later."""

@@ -52,6 +52,20 @@ class AnyOrder(RuleBasedStateMachine):
         parent = keys[begin - 1] if begin else ROOT
         self.shell.prepare(session, keys[begin:end], parent, space)
 
+    @precondition(lambda self: self.shell.sessions)
+    @rule(pick=picks, pages=st.integers(0, 6))
+    def ask_room(self, pick, pages) -> None:
+        session = self._pick(self.shell.sessions, pick)
+        self.shell.ask_room(session, pages, pick % len(self.shell.sessions[session]))
+
+    @precondition(lambda self: any(store.room for store in self.shell.stores.values()))
+    @rule(pick=picks, keys=chains, begin=st.integers(0, 4), wanted=st.integers(0, 3))
+    def store_to_room(self, pick, keys, begin, wanted) -> None:
+        rooms = {ticket: store for ticket, store in self.shell.stores.items() if store.room}
+        room = self._pick(rooms, pick)
+        parent = keys[begin - 1] if begin else ROOT
+        self.shell.store_to(room, keys[begin:][: len(rooms[room].slots)], parent, wanted)
+
     @precondition(lambda self: self.shell.stores)
     @rule(pick=picks)
     def fill(self, pick) -> None:

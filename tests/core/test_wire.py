@@ -25,6 +25,7 @@ from onggi_core.wire.replies import (
     Slot,
     StatsReply,
     StoreCompleted,
+    StoreFilled,
     StorePrepared,
     Welcome,
     decode_reply,
@@ -39,6 +40,7 @@ from onggi_core.wire.requests import (
     SpaceSpec,
     StatsRequest,
     StoreComplete,
+    StoreFill,
     StoreOutcome,
     StorePrepare,
     decode_request,
@@ -55,6 +57,7 @@ requests = st.one_of(
     st.builds(Prefetch, keys),
     st.builds(StorePrepare, st.integers(0, 63), digest, keys),
     st.builds(StoreComplete, u64, st.sampled_from(StoreOutcome)),
+    st.builds(StoreFill, u64, st.integers(0, 63), u32, digest, keys),
     st.builds(LoadPrepare, u32, keys),
     st.builds(LoadComplete, u64, st.sampled_from(LoadOutcome), u32),
     st.just(StatsRequest()),
@@ -78,6 +81,7 @@ replies = st.one_of(
     st.builds(Looked, u32, u32),
     st.builds(StorePrepared, u64, st.lists(st.one_of(u64, st.sampled_from(Slot))).map(tuple)),
     st.builds(StoreCompleted, u32),
+    st.builds(StoreFilled, u32, u32, u64, st.lists(u64).map(tuple)),
     st.builds(LoadPrepared, u64, u32, rows),
     st.just(LoadCompleted()),
     st.builds(StatsReply, st.dictionaries(text, st.integers())),
@@ -99,7 +103,7 @@ def test_many_keys_arrive_in_order() -> None:
     assert decode_request(Op.LOOKUP, Lookup(many).encode()) == Lookup(many)
 
 
-@given(st.sampled_from([*Op, 0, 9, 65535]), st.binary(max_size=200))
+@given(st.sampled_from([*Op, 0, 11, 65535]), st.binary(max_size=200))
 def test_garbage_is_refused_in_a_sentence_and_never_breaks_anything(op, payload) -> None:
     refused: list[WireError] = []
     for decode in (decode_request, decode_reply):

@@ -9,12 +9,13 @@ from collections import Counter
 
 from onggi_core.board.reader import BoardReader
 from onggi_core.engine.engine import Engine
+from onggi_core.engine.session import Room
 from onggi_core.engine.state import State
 from onggi_core.engine.tier import Tier
 from onggi_core.identity import ROOT
 from onggi_core.index.ids import NOWHERE
 from onggi_core.page import ARRIVING, READABLE, PageState
-from onggi_core.region import BLOCKS_MAX, FREE, QUARANTINED, RETIRED
+from onggi_core.region import BLOCKS_MAX, FREE, QUARANTINED, RETIRED, ROOM
 
 
 def check(engine: Engine) -> None:
@@ -131,9 +132,27 @@ def _check_waits(state: State) -> None:
     for load in state.loads.values():
         assert all(load in state.waiting[block] for block in load.unready)
         assert (load in state.waiting_loads) == bool(load.unready or load in state.parked)
+    _check_rooms(state)
     stores = {**state.stores, **state.leaving_stores}.values()
     resting = [place for store in stores for place in store.quarantined or ()]
     assert all(state.host.slab.owner(place) == QUARANTINED for place in resting)
+
+
+def _check_rooms(state: State) -> None:
+    rooms = [store for store in state.stores.values() if isinstance(store, Room)]
+    assert state.room_bytes == sum(room.nbytes for room in rooms)
+    for session in state.sessions.values():
+        own = sum(room.nbytes for room in rooms if room.session == session.number)
+        assert session.room_bytes == own
+    places = sorted(p for room in rooms if room.quarantined is None for p in room.places())
+    slab = state.host.slab
+    marked = [
+        number * slab.region_bytes + index * region.stride
+        for number, region in slab._regions.items()
+        for index, owner in enumerate(slab.owners_in(number))
+        if owner == ROOM
+    ]
+    assert places == sorted(marked), "a page of no room, or of two"
 
 
 def _check_budgets(state: State) -> None:

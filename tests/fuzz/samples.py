@@ -24,6 +24,7 @@ from onggi_core.wire.replies import (
     Slot,
     StatsReply,
     StoreCompleted,
+    StoreFilled,
     StorePrepared,
     Welcome,
 )
@@ -37,6 +38,7 @@ from onggi_core.wire.requests import (
     SpaceSpec,
     StatsRequest,
     StoreComplete,
+    StoreFill,
     StoreOutcome,
     StorePrepare,
 )
@@ -55,6 +57,7 @@ _ASKED = (
     Prefetch(_KEYS),
     StorePrepare(1, bytes(16), _KEYS),
     StoreComplete(9, StoreOutcome.SEALED),
+    StoreFill(9, 1, 4, bytes(16), _KEYS),
     LoadPrepare(1000, _KEYS),
     LoadComplete(9, LoadOutcome.LOADED, 3),
     StatsRequest(),
@@ -64,6 +67,7 @@ _SAID = (
     Looked(2, 3),
     StorePrepared(4, (4096, int(Slot.EXISTS), int(Slot.NO_ROOM))),
     StoreCompleted(3),
+    StoreFilled(2, 1, 10, (4096, 8192)),
     LoadPrepared(5, 1, ((0, 4096), (8192, 12288))),
     LoadCompleted(),
     StatsReply({"mode": "Active", "host_pages": 3, "errors": {"corrupt": 1}}),

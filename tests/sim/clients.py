@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from onggi_core.engine.actions import Refuse
 from onggi_core.engine.state import LEASE_S
-from onggi_core.wire.replies import LoadPrepared, Reply, StorePrepared, Welcome
+from onggi_core.wire.replies import LoadPrepared, Reply, StoreFilled, StorePrepared, Welcome
 from onggi_core.wire.requests import (
     Hello,
     LoadComplete,
@@ -229,7 +229,7 @@ class Client:
             return
         if isinstance(reply, LoadPrepared) and reply.ticket:
             done: Request = LoadComplete(reply.ticket, LoadOutcome.UNUSED, 0)
-        elif isinstance(reply, StorePrepared) and reply.ticket:
+        elif isinstance(reply, StorePrepared | StoreFilled) and reply.ticket:
             done = StoreComplete(reply.ticket, StoreOutcome.ABANDONED)
         else:
             return

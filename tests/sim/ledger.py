@@ -5,18 +5,19 @@ The checkers go by this and never by the engine's own books.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from onggi_core.engine.actions import Action, Answer, Refuse
 from onggi_core.engine.events import Asked, Event, SessionClosed, Tick
 from onggi_core.engine.state import LEASE_S
-from onggi_core.wire.replies import LoadPrepared, Slot, StorePrepared, Welcome
+from onggi_core.wire.replies import LoadPrepared, Slot, StoreFilled, StorePrepared, Welcome
 from onggi_core.wire.requests import (
     Hello,
     LoadComplete,
     LoadPrepare,
     SpaceSpec,
     StoreComplete,
+    StoreFill,
     StorePrepare,
 )
 
@@ -41,6 +42,8 @@ class Grant:
     pages: list[tuple[bytes, int]]
     """(key, arena offset)."""
     given_s: float
+    room: bool = False
+    """Granted ahead: no page has a key yet."""
 
 
 @dataclass(slots=True)
@@ -87,6 +90,8 @@ class Ledger:
             case Asked(session, request_id, request):
                 self.pending[session, request_id] = Pending(event, now_s)
                 if isinstance(request, StoreComplete):
+                    return self._end(self.grants, request.ticket, session)
+                if isinstance(request, StoreFill) and self._may_fill(request, session):
                     return self._end(self.grants, request.ticket, session)
                 if isinstance(request, LoadComplete):
                     return self._end(self.loans, request.ticket, session)
@@ -141,11 +146,46 @@ class Ledger:
             for grant in change.closed:
                 if sealed and isinstance(grant, Grant) and grant.ticket == request.ticket:
                     change.sealed = grant
+        elif isinstance(request, StoreFill) and isinstance(reply, StoreFilled):
+            self._filled(session, request, reply, now_s, change)
         elif isinstance(request, LoadPrepare) and isinstance(reply, LoadPrepared) and reply.ticket:
             spaces = self.sessions[session]
             loan = Loan(reply.ticket, session, spaces, request.keys, reply.offsets, pending.sent_s)
             self.loans[reply.ticket] = loan
             change.opened.append(loan)
+
+    def _filled(
+        self, session: int, request: StoreFill, reply: StoreFilled, now_s: float, change: Change
+    ) -> None:
+        """What a room holds now, and the next one. A key that somebody else is storing within
+        the lease, or that comes twice, is that other page's."""
+        space = self.sessions[session][request.space]
+        others = {
+            key
+            for grant in self.grants.values()
+            if grant.space == space and now_s - grant.given_s < LEASE_S
+            for key, _ in grant.pages
+        }
+        for room in change.closed:
+            if reply.sealed and isinstance(room, Grant) and room.ticket == request.ticket:
+                named: dict[bytes, int] = {}
+                for key, (_, offset) in zip(request.keys, room.pages, strict=False):
+                    if key not in others:
+                        named.setdefault(key, offset)
+                change.sealed = replace(room, pages=list(named.items()))
+        if reply.ticket:
+            pages = [(b"", offset) for offset in reply.offsets]
+            grant = Grant(reply.ticket, session, space, pages, now_s, room=True)
+            self.grants[reply.ticket] = grant
+            change.opened.append(grant)
+
+    def _may_fill(self, request: StoreFill, session: int) -> bool:
+        """Whether the request is one that may not be refused, for a room that there is."""
+        room, spaces = self.grants.get(request.ticket), self.sessions.get(session, ())
+        if room is None or not room.room or request.space >= len(spaces):
+            return False
+        fits = len(request.keys) <= len(room.pages)
+        return fits and spaces[request.space] == room.space
 
     def _end(self, of: dict[int, Grant] | dict[int, Loan], ticket: int, session: int):
         held = of.get(ticket)

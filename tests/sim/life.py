@@ -16,17 +16,20 @@ from onggi_core.engine.events import (
     Asked,
     BudgetSet,
     Event,
+    GoOn,
     SessionClosed,
     SessionOpened,
     Stopping,
 )
-from onggi_core.engine.state import Facts
+from onggi_core.engine.state import Facts, RoomBounds
 from onggi_core.wire.requests import Request
 
 if TYPE_CHECKING:
     from tests.sim.clients import Client
     from tests.sim.world import World
 
+ROOMS: Final = RoomBounds(session_bytes=16 * SLOT, share=4, worth_bytes=SLOT)
+"""Of arenas of a few pages."""
 NONE_YET: Final = Change([], [], None, [])
 
 
@@ -49,6 +52,7 @@ class Life:
             extents=config.extents,
             segment_bytes=config.segment_slots * SLOT,
             segments=config.segments,
+            rooms=ROOMS,
         )
         self.budget = BudgetSet(config.extents, config.segments)
         self.arena = Arena(config.extents, extent_bytes)
@@ -57,6 +61,7 @@ class Life:
         self.driver = Driver(self)
         self.peers: dict[int, Client] = {}
         self.change = NONE_YET
+        self._goes_on = False
         self._session = 0
         self._request = 0
 
@@ -84,7 +89,16 @@ class Life:
         world.after(event, actions)
         for action in actions:
             self._do(action)
+        if self.engine.busy and not self._goes_on:
+            self._goes_on = True
+            world.agenda.after(0.0, self._go_on)
         return actions
+
+    def _go_on(self) -> None:
+        """When everybody else had a turn."""
+        self._goes_on = False
+        if not self.over:
+            self.step(GoOn())
 
     def open(self, client: Client) -> int:
         self._session += 1

@@ -10,7 +10,7 @@ from tests.core import walker
 from onggi_core.board.reader import BoardReader
 from onggi_core.engine.state import State
 from onggi_core.page import PageState
-from onggi_core.region import QUARANTINED
+from onggi_core.region import QUARANTINED, ROOM
 
 ONLY_COUNTED = ("lookup_requests", "lookup_blocks")
 """Figures that say what was asked, refused or not."""
@@ -41,6 +41,16 @@ def held_by(engine: Any, session: int) -> str:
     return f"{stores} stores and {loads} loads" if stores or loads else ""
 
 
+def leaving(engine: Any) -> set[tuple[bytes, bytes]]:
+    """(fingerprint, key) of blocks whose stores are over and that have not been taken apart."""
+    state = _state(engine)
+    return {
+        (store.space.spec.fingerprint, state.blocks.keys[block])
+        for store in state.leaving_stores.values()
+        for block in store.blocks
+    }
+
+
 def held_pages(engine: Any) -> str:
     """Pages in other states than sealed or free; empty when there are none."""
     state = _state(engine)
@@ -50,8 +60,9 @@ def held_pages(engine: Any) -> str:
             if page not in (PageState.FREE, PageState.SEALED):
                 found[f"{name} {PageState(page).name} pages"] += 1
         for number in tier.slab._regions:
-            resting = list(tier.slab.owners_in(number)).count(QUARANTINED)
-            found[f"{name} QUARANTINED pages"] += resting
+            owners = list(tier.slab.owners_in(number))
+            found[f"{name} QUARANTINED pages"] += owners.count(QUARANTINED)
+            found[f"{name} pages of rooms"] += owners.count(ROOM)
     return ", ".join(f"{count} {what}" for what, count in found.items() if count)
 
 

@@ -9,7 +9,7 @@ from tests.sim import look
 from tests.sim.clients import Call, Pause, Session, Task
 
 from onggi_core.identity import ROOT
-from onggi_core.wire.replies import LoadPrepared, Slot, StorePrepared
+from onggi_core.wire.replies import LoadPrepared, Slot, StoreFilled, StorePrepared
 from onggi_core.wire.requests import (
     LoadComplete,
     Loaded,
@@ -20,6 +20,7 @@ from onggi_core.wire.requests import (
     SpaceSpec,
     StatsRequest,
     StoreComplete,
+    StoreFill,
     StoreOutcome,
     StorePrepare,
 )
@@ -67,6 +68,40 @@ def fill(
     outcome = StoreOutcome.SEALED if seal else StoreOutcome.ABANDONED
     yield Pause(client.pause_s() / 10)
     yield Call(StoreComplete(reply.ticket, outcome))
+
+
+def store_stream(session: Session) -> Task:
+    """Stores that follow each other, each to the room that came with the answer to the one before;
+    in the end the last room is given back, or kept until the lease or the session ends."""
+    rng = session.client.world.rng
+    number = rng.randrange(len(session.specs))
+    filled: StoreFill = StoreFill(0, number, rng.randint(1, 8), ROOT, ())
+    for turn in range(rng.randint(2, 5), 0, -1):
+        sent_s = session.client.world.agenda.now_s
+        reply = yield Call(filled)
+        if not isinstance(reply, StoreFilled) or not reply.ticket:
+            return
+        chain = some_chain(session)
+        begin = rng.choice((0, 0, rng.randrange(len(chain))))
+        keys = chain[begin : begin + rng.randint(1, len(reply.offsets))]
+        written = True
+        for key, offset in zip(keys, reply.offsets, strict=False):
+            written = written and may_use(session, sent_s)
+            if written:
+                yield from write_page(session, session.specs[number], key, offset)
+        if not written or not may_use(session, sent_s) or rng.random() < 0.1:
+            yield Call(StoreComplete(reply.ticket, StoreOutcome.ABANDONED))
+            return
+        wanted = rng.randint(0, 8) if turn > 1 else rng.choice((0, 0, 4))
+        parent = chain[begin - 1] if begin else ROOT
+        filled = StoreFill(reply.ticket, number, wanted, parent, keys)
+    yield Pause(session.client.pause_s() / 10)
+    yield Call(filled)
+
+
+def may_use(session: Session, sent_s: float) -> bool:
+    """Whether the lease of a room still runs that was asked for at `sent_s`."""
+    return session.open and session.client.world.agenda.now_s - sent_s < session.lease_s
 
 
 def write_page(session: Session, space: SpaceSpec, key: bytes, offset: int) -> Task:
@@ -179,6 +214,7 @@ def stats(session: Session) -> Task:
 OBEDIENT: Final[dict[Callable[[Session], Task], int]] = {
     store: 30,
     store_all_ranks: 10,
+    store_stream: 15,
     load: 40,
     trust: 10,
     peek: 20,

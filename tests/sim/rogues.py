@@ -15,7 +15,7 @@ from tests.sim.ops import OBEDIENT, REFUSED, copy_page, some_chain, write_page
 
 from onggi_core.identity import ROOT, block_key
 from onggi_core.wire.frame import KEYS_MAX
-from onggi_core.wire.replies import LoadPrepared, StorePrepared
+from onggi_core.wire.replies import LoadPrepared, StoreFilled, StorePrepared
 from onggi_core.wire.requests import (
     Hello,
     LoadComplete,
@@ -25,6 +25,7 @@ from onggi_core.wire.requests import (
     Prefetch,
     SpaceSpec,
     StoreComplete,
+    StoreFill,
     StoreOutcome,
     StorePrepare,
 )
@@ -53,6 +54,44 @@ def frozen_store(session: Session) -> Task:
     yield Call(StoreComplete(reply.ticket, rng.choice(tuple(StoreOutcome))))
 
 
+def frozen_room(session: Session) -> Task:
+    """Stopped while it writes to a room, or with one that it has no use for."""
+    rng, chain = session.client.world.rng, some_chain(session)
+    number = rng.randrange(len(session.specs))
+    reply = yield Call(StoreFill(0, number, len(chain), ROOT, ()))
+    if not isinstance(reply, StoreFilled) or not reply.ticket:
+        return
+    yield Pause(rng.choice(FROZEN_S))
+    keys = chain[: len(reply.offsets)]
+    for key, offset in zip(keys, reply.offsets, strict=False):
+        if session.open:
+            yield from write_page(session, session.specs[number], key, offset)
+        if rng.random() < 0.3:
+            yield Pause(rng.choice(FROZEN_S))
+    yield Call(StoreFill(reply.ticket, number, rng.choice((0, 4)), ROOT, keys))
+
+
+def odd_fills(session: Session) -> Task:
+    """More blocks than pages, keys twice or backwards, the room of another space, no room, pages
+    that nobody wrote to."""
+    rng, chain = session.client.world.rng, some_chain(session)
+    reply = yield Call(StoreFill(0, 0, rng.choice((1, 5, (1 << 32) - 1)), ROOT, ()))
+    yield Call(StoreFill(0, 0, 1, ROOT, chain))
+    if not isinstance(reply, StoreFilled) or not reply.ticket:
+        return
+    ticket, pages = reply.ticket, len(reply.offsets)
+    for _ in range(rng.randint(1, 3)):
+        keys = rng.choice((chain, chain[::-1], tuple(rng.choices(chain, k=pages)), chain * 9, ()))
+        keys = keys[: rng.choice((pages, pages + 1))]
+        space = rng.choice((0, 0, 1, 60_000))
+        yield Call(StoreFill(ticket, space, rng.randint(0, 3), rng.choice((ROOT, *chain)), keys))
+    yield Call(StoreComplete(ticket, rng.choice(tuple(StoreOutcome))))
+    prepared = yield Call(StorePrepare(0, ROOT, chain))
+    if isinstance(prepared, StorePrepared) and prepared.ticket:
+        yield Call(StoreFill(prepared.ticket, 0, 0, ROOT, chain[:1]))
+        yield Call(StoreComplete(prepared.ticket, StoreOutcome.ABANDONED))
+
+
 def frozen_load(session: Session) -> Task:
     """Stopped with its pins held; what it reads after its lease it does not believe."""
     rng, chain = session.client.world.rng, some_chain(session)
@@ -74,6 +113,7 @@ def unknown_tickets(session: Session) -> Task:
     ticket = rng.choice([0, (1 << 64) - 1, *others])
     yield Call(StoreComplete(ticket, rng.choice(tuple(StoreOutcome))))
     yield Call(LoadComplete(ticket, rng.choice(tuple(LoadOutcome)), rng.randrange(3)))
+    yield Call(StoreFill(ticket or 1, 0, 1, ROOT, some_chain(session)[:1]))
 
 
 def seals_unfilled(session: Session) -> Task:
@@ -137,10 +177,9 @@ def hoard(session: Session) -> Task:
     """Opens tickets and never completes one: the end of its stream is all there is."""
     rng = session.client.world.rng
     for _ in range(rng.randint(1, HOARD_MAX)):
-        if rng.random() < 0.5:
-            yield Call(StorePrepare(0, ROOT, some_chain(session)[-1:]))
-        else:
-            yield Call(LoadPrepare(rng.choice((0, 1000)), some_chain(session)))
+        store = StorePrepare(0, ROOT, some_chain(session)[-1:])
+        load = LoadPrepare(rng.choice((0, 1000)), some_chain(session))
+        yield Call(rng.choice((store, load, load, StoreFill(0, 0, 1, ROOT, ()))))
     if rng.random() < 0.5 and session.client.at_work == 1:
         session.client.close(session)
 
@@ -176,6 +215,8 @@ ROGUE: Final[dict[Callable[[Session], Task], int]] = {
     **OBEDIENT,
     frozen_store: 12,
     frozen_load: 12,
+    frozen_room: 8,
+    odd_fills: 10,
     unknown_tickets: 15,
     seals_unfilled: 5,
     odd_keys: 15,

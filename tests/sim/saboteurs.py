@@ -23,13 +23,22 @@ from onggi_core.engine.actions import (
 )
 from onggi_core.engine.engine import Engine
 from onggi_core.engine.events import Asked, Event, ModeSet, SessionClosed, Tick, WriteEnded
+from onggi_core.engine.session import Room
 from onggi_core.engine.state import LEASE_S, Facts
-from onggi_core.wire.replies import LoadCompleted, LoadPrepared, Mode, StoreCompleted, StorePrepared
+from onggi_core.wire.replies import (
+    LoadCompleted,
+    LoadPrepared,
+    Mode,
+    StoreCompleted,
+    StoreFilled,
+    StorePrepared,
+)
 from onggi_core.wire.requests import (
     LoadComplete,
     LoadOutcome,
     LoadPrepare,
     StoreComplete,
+    StoreFill,
     StoreOutcome,
 )
 
@@ -44,6 +53,10 @@ class Saboteur:
     @property
     def _state(self) -> Any:
         return self.real._state
+
+    @property
+    def busy(self) -> bool:
+        return self.real.busy
 
     def stats(self) -> dict[str, Any]:
         return self.real.stats()
@@ -146,6 +159,8 @@ class TwoOwners(Saboteur):
     _last = 0
 
     def step(self, event: Event, now_s: float) -> list[Action]:
+        if isinstance(event, Asked) and isinstance(event.request, StoreComplete):
+            self._last = 0  # it may be that store's
         return [self._bent(action) for action in super().step(event, now_s)]
 
     def _bent(self, action: Action) -> Action:
@@ -158,6 +173,74 @@ class TwoOwners(Saboteur):
             return action
         slots = tuple(bent if slot == given[0] else slot for slot in action.reply.slots)
         return replace(action, reply=replace(action.reply, slots=slots))
+
+
+class RoomOfTwo(Saboteur):
+    """The last page of a room is given to the next room too."""
+
+    _last = 0
+
+    def step(self, event: Event, now_s: float) -> list[Action]:
+        asked = event.request if isinstance(event, Asked) else None
+        if isinstance(asked, StoreComplete) or (isinstance(asked, StoreFill) and asked.ticket):
+            self._last = 0  # it may be that room's
+        return [self._bent(action) for action in super().step(event, now_s)]
+
+    def _bent(self, action: Action) -> Action:
+        if not isinstance(action, Answer) or not isinstance(action.reply, StoreFilled):
+            return action
+        offsets = action.reply.offsets
+        bent, self._last = self._last, offsets[-1] if offsets else 0
+        if not offsets or not bent:
+            return action
+        return replace(action, reply=replace(action.reply, offsets=(bent, *offsets[1:])))
+
+
+class RoomTakenBack(Saboteur):
+    """A room whose lease ran out is given to others while its client may still write. Its figures
+    look well."""
+
+    def __init__(self, facts: Facts) -> None:
+        super().__init__(facts)
+        self._gone: dict[int, int] = {}
+
+    def stats(self) -> dict[str, Any]:
+        figures = super().stats()
+        return {**figures, "open_stores": figures["open_stores"] + len(self._gone)}
+
+    def step(self, event: Event, now_s: float) -> list[Action]:
+        asked = event.request if isinstance(event, Asked) else None
+        ends = isinstance(asked, StoreFill | StoreComplete)
+        if ends and self._gone.get(asked.ticket) == event.session:
+            del self._gone[asked.ticket]
+            late = isinstance(asked, StoreFill)
+            reply = StoreFilled(0, 0, 0, ()) if late else StoreCompleted(0)
+            return [Answer(event.session, event.request_id, asked.op, reply)]
+        if isinstance(event, SessionClosed):
+            self._gone = {t: s for t, s in self._gone.items() if s != event.session}
+        if isinstance(event, Tick):
+            rooms = [store for store in self._state.stores.values() if isinstance(store, Room)]
+            for room in rooms:
+                if room.deadline_s <= now_s:
+                    self._gone[room.ticket] = room.session
+                    done = StoreComplete(room.ticket, StoreOutcome.ABANDONED)
+                    self.quietly(Asked(room.session, 0, done), now_s)
+        return super().step(event, now_s)
+
+
+class NamesBackwards(Saboteur):
+    """The pages of a room get each other's names."""
+
+    def step(self, event: Event, now_s: float) -> list[Action]:
+        asked = event.request if isinstance(event, Asked) else None
+        if isinstance(asked, StoreFill):
+            event = replace(event, request=replace(asked, keys=asked.keys[::-1]))
+        return super().step(event, now_s)
+
+
+class RoomWithoutBound(Saboteur):
+    def __init__(self, facts: Facts) -> None:
+        super().__init__(replace(facts, rooms=replace(facts.rooms, share=1)))
 
 
 class BeyondTheArena(Saboteur):
@@ -292,6 +375,10 @@ PLANTED: Final[tuple[tuple[Callable[[Facts], Saboteur], str, str], ...]] = (
     (NoPin, "cramped", "owners"),
     (NoQuarantine, "hostile", "owners"),
     (TwoOwners, "calm", "owners"),
+    (RoomOfTwo, "calm", "owners"),
+    (RoomTakenBack, "hostile", "owners"),
+    (NamesBackwards, "calm", "bytes"),
+    (RoomWithoutBound, "calm", "budgets"),
     (BeyondTheArena, "calm", "budgets"),
     (BeyondTheDisk, "calm", "budgets"),
     (ForgetsToForget, "cramped", "table"),

@@ -47,6 +47,9 @@ STOP_S: Final = 10.0
 class Steppable(Protocol):
     """The engine, or one that a test broke on purpose."""
 
+    @property
+    def busy(self) -> bool: ...
+
     def step(self, event: Event, now_s: float) -> list[Action]: ...
 
 

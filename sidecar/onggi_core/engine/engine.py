@@ -36,12 +36,12 @@ from onggi_core.engine.events import (
     WriteEnded,
 )
 from onggi_core.engine.following import TICK_BLOCKS, Following
-from onggi_core.engine.session import TICKETS_MAX, Session
+from onggi_core.engine.session import TICKETS_MAX, Room, Session
 from onggi_core.engine.state import Facts, State
 from onggi_core.engine.stats import snapshot
 from onggi_core.errors import BadRequest
 from onggi_core.wire.frame import Op, Status
-from onggi_core.wire.replies import LoadCompleted, Mode, Noted, Reply, StatsReply
+from onggi_core.wire.replies import LoadCompleted, Mode, Noted, Reply, StatsReply, StoreFilled
 from onggi_core.wire.requests import (
     Hello,
     LoadComplete,
@@ -51,6 +51,7 @@ from onggi_core.wire.requests import (
     Prefetch,
     StatsRequest,
     StoreComplete,
+    StoreFill,
     StorePrepare,
 )
 
@@ -156,10 +157,10 @@ class Engine:
             case StorePrepare():
                 if self._too_many(session, asked):
                     return None
-                if asked.request.space >= len(session.spaces):
-                    right = f"this session has {len(session.spaces)} spaces, from 0"
-                    raise BadRequest("space", asked.request.space, right)
+                _check_space(session, asked.request.space)
                 return stores.prepare(state, session, asked.request, now_s)
+            case StoreFill():
+                return self._fill(session, asked, asked.request, now_s)
             case StoreComplete(ticket, outcome):
                 if ticket not in session.stores:
                     self._refuse(asked, Status.UNKNOWN_TICKET, f"no store {ticket} is open")
@@ -187,6 +188,16 @@ class Engine:
                 return StatsReply(self.stats())
             case Hello():
                 return sessions.hello(state, session, asked.request)
+
+    def _fill(
+        self, session: Session, asked: Asked, request: StoreFill, now_s: float
+    ) -> StoreFilled | None:
+        _check_space(session, request.space)
+        ticket, stores_ = request.ticket, self._state.stores
+        if ticket and not (ticket in session.stores and isinstance(stores_[ticket], Room)):
+            self._refuse(asked, Status.UNKNOWN_TICKET, f"no room {ticket} is open")
+            return None
+        return stores.fill(self._state, session, request, now_s)
 
     def _too_many(self, session: Session, asked: Asked) -> bool:
         if session.tickets < TICKETS_MAX:
@@ -227,3 +238,8 @@ class Engine:
         """A bounded part of what nobody waits for: towards the budgets and the watermark."""
         budgets.work(self._state, now_s)
         watermark.keep(self._state)
+
+
+def _check_space(session: Session, space: int) -> None:
+    if space >= len(session.spaces):
+        raise BadRequest("space", space, f"this session has {len(session.spaces)} spaces, from 0")

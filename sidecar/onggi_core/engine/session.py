@@ -30,6 +30,44 @@ class Store:
         """The client writes to its pages no more, and they are on their way to be free."""
 
 
+class Room(Store):
+    """Pages granted ahead of a store: of no block until STORE_FILL says of which."""
+
+    __slots__ = ("rows",)
+
+    def __init__(
+        self, ticket: int, session: int, space: Space, rows: Sequence[tuple[int, int]], due_s: float
+    ) -> None:
+        """rows: where pages begin that lie one after the other, and how many do."""
+        super().__init__(ticket, session, space, (), due_s)
+        self.rows = rows
+
+    @property
+    def pages(self) -> int:
+        return sum(count for _, count in self.rows)
+
+    @property
+    def nbytes(self) -> int:
+        return self.pages * self.space.stride_bytes
+
+    def split(self, pages: int) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+        """Its rows up to so many pages, and those behind them."""
+        first, rest, step = [], [], self.space.stride_bytes
+        for place, count in self.rows:
+            taken = min(count, pages)
+            pages -= taken
+            if taken:
+                first.append((place, taken))
+            if taken < count:
+                rest.append((place + taken * step, count - taken))
+        return first, rest
+
+    def places(self) -> list[int]:
+        """Where its pages begin, in the order in which they are filled."""
+        step = self.space.stride_bytes
+        return [place + n * step for place, count in self.rows for n in range(count)]
+
+
 class Load:
     """A run of blocks for one LOAD_PREPARE: pinned as they arrive, answered when all have."""
 
@@ -66,7 +104,7 @@ class Load:
 
 
 class Session:
-    __slots__ = ("announces", "engine", "loads", "number", "pid", "spaces", "stores")
+    __slots__ = ("announces", "engine", "loads", "number", "pid", "room_bytes", "spaces", "stores")
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -77,6 +115,8 @@ class Session:
         self.announces = False
         """It sends PREFETCH when a prompt arrives: prompts are counted there, once each, and not by
         the LOAD_PREPAREs that follow."""
+        self.room_bytes = 0
+        """Granted to it ahead of stores."""
         self.stores: set[int] = set()
         self.loads: set[int] = set()
 

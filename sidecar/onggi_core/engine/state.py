@@ -40,6 +40,20 @@ whoever waits for the first block of a run waits longer."""
 
 
 @dataclass(frozen=True, slots=True)
+class RoomBounds:
+    """How much of the arena may lie ready for stores that clients have not begun."""
+
+    session_bytes: int = 16 << 20
+    """Most of one client: some three milliseconds of copying, in which an agent answers."""
+    share: int = 16
+    """All clients together: at most one part in so many of the arena. What rooms push out is the
+    coldest sixteenth."""
+    worth_bytes: int = 1 << 20
+    """A smaller room than this and than was asked for is none: a store cut into such small parts
+    takes longer than one that waits for its pages."""
+
+
+@dataclass(frozen=True, slots=True)
 class Facts:
     """What does not change in one life of the agent. Sizes in bytes."""
 
@@ -54,6 +68,7 @@ class Facts:
     """Disk tier: how many segments its budget holds; 0 is no disk tier."""
     segment_tokens: tuple[int, ...] = SEGMENT_TOKENS
     """Where the segments of a prompt end: see onggi_core.segments."""
+    rooms: RoomBounds = RoomBounds()
 
 
 _SIGHTED_BYTES: Final = 1 << 16
@@ -122,6 +137,8 @@ class State:
         """Of the disk tier: while it is open, what lies there alone is a miss."""
         self.resting_segments: dict[int, None] = {}
         """Disk segments that found no space when they were to be made; tried again later."""
+        self.room_bytes = 0
+        """Granted ahead of stores to all clients together, quarantined rooms included."""
         self.stores: OrderedDict[int, Store] = OrderedDict()
         self.loads: OrderedDict[int, Load] = OrderedDict()
         self.leaving_stores: dict[int, Store] = {}

@@ -41,6 +41,7 @@ def snapshot(state: State) -> dict[str, Any]:
         "spaces": len(state.spaces),
         "fingerprints": [space.spec.fingerprint.hex() for space in state.spaces.values()],
         "open_stores": len(state.stores),
+        "room_bytes": state.room_bytes,
         "open_loads": len(state.loads),
         "waiting_loads": len(state.waiting_loads),
         "writes_in_flight": len(state.writes),

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from onggi_core.engine import leaving, loads, watermark, writeback
-from onggi_core.engine.session import Session, Store
+from onggi_core.engine import leaving, loads, rooms, watermark, writeback
+from onggi_core.engine.session import Room, Session, Store
 from onggi_core.engine.space import Space
 from onggi_core.engine.state import LEASE_S, State
+from onggi_core.errors import BadRequest
 from onggi_core.index.ids import as_run
 from onggi_core.page import READABLE, PageEvent, PageState
-from onggi_core.wire.replies import Mode, Slot, StoreCompleted, StorePrepared
-from onggi_core.wire.requests import StoreOutcome, StorePrepare
+from onggi_core.wire.replies import Mode, Slot, StoreCompleted, StoreFilled, StorePrepared
+from onggi_core.wire.requests import StoreFill, StoreOutcome, StorePrepare
 
 
 def prepare(state: State, session: Session, asked: StorePrepare, now_s: float) -> StorePrepared:
@@ -117,43 +118,130 @@ def complete(
     state: State, session: Session, store: Store, outcome: StoreOutcome, now_s: float
 ) -> StoreCompleted:
     """The client is done with the pages: they become visible, or are free again."""
+    if isinstance(store, Room):  # whose blocks nobody has named
+        rooms.end(state, session, store, store.rows)
+        return StoreCompleted(0)
     del state.stores[store.ticket]
     session.stores.discard(store.ticket)
     if store.quarantined is not None or outcome is StoreOutcome.ABANDONED:
         leaving.store_over(state, store)
         leaving.work(state, now_s)
         return StoreCompleted(0)
-    blocks, disk = store.blocks, state.disk.pages.states
+    _seal(state, store.space, store.blocks, now_s)
+    watermark.notice(state, store.space.stride_bytes)
+    return StoreCompleted(len(store.blocks))
+
+
+def fill(state: State, session: Session, asked: StoreFill, now_s: float) -> StoreFilled:
+    """The client has written a chain to the first pages of its room: it becomes visible. A page
+    whose block is here or arriving by another way, or that is left over, is free again. The room
+    for the next chain is found last, so that nothing of this one makes way for it.
+
+    Raises BadRequest, with nothing changed, for a chain that the room cannot hold.
+    """
+    space, sealed, existing = session.spaces[asked.space], 0, 0
+    room = state.stores.get(asked.ticket)
+    _check_fits(room, space, asked)
+    use = state.use()
+    if isinstance(room, Room):
+        blocks: Sequence[int] = ()
+        if room.quarantined is None:
+            blocks = _named(state, room, asked.keys, asked.parent, use)
+            sealed, existing = len(blocks), len(asked.keys) - len(blocks)
+        rooms.end(state, session, room, room.split(len(asked.keys))[1])
+        if blocks:
+            _seal(state, space, blocks, now_s)
+    ticket, offsets = rooms.grant(state, session, space, asked.wanted, use, now_s)
+    watermark.notice(state, space.stride_bytes)
+    return StoreFilled(sealed, existing, ticket, offsets)
+
+
+def _check_fits(room: Store | None, space: Space, asked: StoreFill) -> None:
+    if not isinstance(room, Room):
+        if asked.keys:
+            raise BadRequest("keys", len(asked.keys), "without a room there is nothing to fill")
+        return
+    if room.space is not space:
+        raise BadRequest("space", asked.space, f"room {room.ticket} is of another space")
+    if len(asked.keys) > room.pages:
+        raise BadRequest("keys", len(asked.keys), f"room {room.ticket} has {room.pages} pages")
+
+
+def _named(
+    state: State, room: Room, keys: Sequence[bytes], parent: bytes, use: int
+) -> Sequence[int]:
+    """The blocks of a chain that got the pages written for them, RESERVED until they are sealed;
+    the pages of the others are free again."""
+    space, host, known = room.space, state.host, room.space.ids.get
+    base = known(parent)
+    if base is not None and host.pages.states[base]:
+        host.ranking.touch(base, use)
+    if not keys:
+        return ()
+    found = list(map(known, keys))
+    if found.count(None) < len(keys) or len({*keys, parent}) <= len(keys):  # here, or named twice
+        return _named_each(state, room, keys, parent, use)
+    blocks, begun = state.blocks.new_chain(space.number, keys, parent), 0
+    for place, count in room.split(len(keys))[0]:
+        host.fill(space, blocks[begun : begun + count], place, use)
+        begun += count
+    return blocks
+
+
+def _named_each(
+    state: State, room: Room, keys: Sequence[bytes], parent: bytes, use: int
+) -> Sequence[int]:
+    """As _named, for a chain of which some blocks are known already, or named twice."""
+    space, host, named = room.space, state.host, []
+    for key, place in zip(keys, room.places(), strict=False):
+        block = state.blocks.new(space.number, key, parent)
+        if host.pages.states[block]:
+            host.ranking.touch(block, use)
+            host.slab.give_back(place)
+        else:
+            host.fill(space, (block,), place, use)
+            named.append(block)
+        parent = key
+    return as_run(named)
+
+
+def _seal(state: State, space: Space, blocks: Sequence[int], now_s: float) -> None:
+    disk = state.disk.pages.states
     state.host.seal(blocks, PageEvent.SEALED)
-    state.show(store.space, blocks)
+    state.show(space, blocks)
     if state.has_disk:
         state.dirty.update({block: None for block in blocks if disk[block] == PageState.FREE})
-    _recall(state, store)
+    _recall(state, space, blocks)
     if state.waiting:
         for block in blocks:
             loads.arrived(state, block, now_s)
     state.counters.stored_blocks += len(blocks)
-    state.counters.stored_bytes += len(blocks) * store.space.spec.page_bytes
+    state.counters.stored_bytes += len(blocks) * space.spec.page_bytes
     writeback.pump(state)
-    watermark.notice(state, store.space.stride_bytes)
-    return StoreCompleted(len(blocks))
 
 
-def _recall(state: State, store: Store) -> None:
+def _recall(state: State, space: Space, blocks: Sequence[int]) -> None:
     """Blocks that were stored before and went are of the class that they were then. Done when the
     store is over, since its client waits for the pages and not for this."""
-    keys, see, space = state.blocks.keys, state.sights.see, store.space.number
-    for block in store.blocks:
-        if count := see(keys[block], space):
+    keys, see = state.blocks.keys, state.sights.see
+    for block in blocks:
+        if count := see(keys[block], space.number):
             state.host.ranking.recall(block, count)
 
 
 def lapse(state: State, store: Store) -> None:
     """The lease ran out: what the client seals from now on is nothing."""
+    if isinstance(store, Room):  # its client stores no more
+        rooms.lapse(state, store)
+        return
     state.counters.fault("lease_ended")
     leaving.store_lapsed(state, store)
 
 
 def session_gone(state: State, session: Session) -> None:
-    for ticket in session.stores:
-        leaving.store_over(state, state.stores.pop(ticket))
+    for ticket in tuple(session.stores):
+        store = state.stores[ticket]
+        if isinstance(store, Room):
+            rooms.end(state, session, store, store.rows)
+        else:
+            leaving.store_over(state, state.stores.pop(ticket))

@@ -12,9 +12,11 @@ from onggi_core.index.pages import Pages
 from onggi_core.page import PageEvent, PageState, move
 from onggi_core.policy.chains import ChainRanking
 from onggi_core.policy.ranking import LAST
-from onggi_core.region import BLOCKS_MAX, FREE, QUARANTINED, RETIRED
+from onggi_core.region import BLOCKS_MAX, FREE, QUARANTINED, RETIRED, ROOM
 from onggi_core.slab import Slab
 
+Row = tuple[int, int]
+"""Pages one after the other within one region: where the first begins, and how many."""
 Evicted = Callable[[Space, range], None]
 """Called with blocks that lost their pages in this tier, after they did, the last one first."""
 
@@ -69,17 +71,28 @@ class Tier:
         if found is None:
             return 0
         place, count = found
-        given = blocks[:count]
-        self.pages.on_all(given, event)
-        self.pages.put(given, place, space.stride_bytes)
-        parents = self._blocks.parent
-        if type(given) is range:
-            self.ranking.insert_chain(given, parents[given.start], space.group, use)
-        else:
-            for block in given:
-                self.ranking.insert(block, parents[block], space.group, use)
-        self._count(space, count)
+        self._settle(space, blocks[:count], place, event, use)
         return count
+
+    def take_room(self, space: Space, pages: int) -> list[Row]:
+        """Pages that are nobody's yet, as rows; fewer than asked where there is no room. Evicts
+        nothing. They end in `fill`, `give_back` or `quarantine_room`."""
+        rows: list[Row] = []
+        while pages > 0 and (row := self.slab.take(space.stride_bytes, (ROOM,) * pages)):
+            rows.append(row)
+            pages -= row[1]
+        return rows
+
+    def fill(self, space: Space, blocks: Sequence[int], place: int, use: int) -> None:
+        """Pages of a room, in a row from `place` on, become those of `blocks`: RESERVED, as if
+        just taken. A range is a chain, as in `take`."""
+        self.slab.pass_on(place, blocks)
+        self._settle(space, blocks, place, PageEvent.RESERVED, use)
+
+    def quarantine_room(self, place: int, pages: int) -> None:
+        """As `quarantine`, of pages of a room in a row."""
+        move(PageState.RESERVED, PageEvent.LEASE_ENDED)
+        self.slab.pass_on(place, (QUARANTINED,) * pages)
 
     def adopt(self, space: Space, blocks: Sequence[int], places: Sequence[int], use: int) -> None:
         """Blocks of an earlier life whose places the slab already gave to them, oldest first.
@@ -207,6 +220,19 @@ class Tier:
                 return
 
     # ---- inside
+
+    def _settle(
+        self, space: Space, blocks: Sequence[int], place: int, event: PageEvent, use: int
+    ) -> None:
+        self.pages.on_all(blocks, event)
+        self.pages.put(blocks, place, space.stride_bytes)
+        parents = self._blocks.parent
+        if type(blocks) is range:
+            self.ranking.insert_chain(blocks, parents[blocks.start], space.group, use)
+        else:
+            for block in blocks:
+                self.ranking.insert(block, parents[block], space.group, use)
+        self._count(space, len(blocks))
 
     def _leave(self, space: Space, block: int, event: PageEvent) -> int:
         self.pages.on(block, event)

@@ -38,6 +38,7 @@ class Op(enum.IntEnum):
     LOAD_COMPLETE = 7
     STATS = 8
     LOADED = 9
+    STORE_FILL = 10
 
 
 class Status(enum.IntEnum):

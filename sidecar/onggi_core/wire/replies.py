@@ -41,6 +41,7 @@ _WELCOME: Final = struct.Struct("<HBQ16sQQII")
 _LOOKED: Final = struct.Struct("<II")
 _TICKET: Final = struct.Struct("<Q")
 _LOADED: Final = struct.Struct("<QII")
+_FILLED: Final = struct.Struct("<IIQ")
 _COUNT: Final = struct.Struct("<I")
 
 
@@ -150,6 +151,27 @@ class StoreCompleted:
 
 
 @dataclass(frozen=True, slots=True)
+class StoreFilled:
+    """sealed, existing: what became of the blocks. ticket, offsets: the next room; 0 for none."""
+
+    sealed: int
+    existing: int
+    ticket: int
+    offsets: tuple[int, ...]
+    op: Op = Op.STORE_FILL
+
+    def encode(self) -> bytes:
+        return _FILLED.pack(self.sealed, self.existing, self.ticket) + offsets_to(self.offsets)
+
+    @classmethod
+    def decode(cls, payload: bytes) -> StoreFilled:
+        sealed, existing, ticket = unpack(_FILLED, payload, 0, "STORE_FILL")
+        offsets, at = offsets_from(payload, _FILLED.size, "STORE_FILL")
+        whole(payload, at, "STORE_FILL")
+        return cls(sealed, existing, ticket, offsets)
+
+
+@dataclass(frozen=True, slots=True)
 class LoadPrepared:
     """offsets[s][b]: where block b of space s lies in the arena file; pinned until the lease ends.
 
@@ -233,6 +255,7 @@ Reply = (
     | Looked
     | StorePrepared
     | StoreCompleted
+    | StoreFilled
     | LoadPrepared
     | LoadCompleted
     | Noted
@@ -249,6 +272,7 @@ _CLASSES: Final[dict[int, type[Reply]]] = {
     Op.LOAD_COMPLETE: LoadCompleted,
     Op.LOADED: Noted,
     Op.STATS: StatsReply,
+    Op.STORE_FILL: StoreFilled,
 }
 
 

@@ -47,6 +47,7 @@ _HELLO: Final = struct.Struct("<4sHHIH")  # magic, lowest version, highest versi
 _SPACE: Final = struct.Struct("<16sQI")
 _PREPARE: Final = struct.Struct("<H16s")  # space index, parent
 _TICKET: Final = struct.Struct("<QB")
+_FILL: Final = struct.Struct("<QHI16s")  # ticket, space index, pages wanted, parent
 _LOADED: Final = struct.Struct("<QBI")
 _WAIT: Final = struct.Struct("<I")
 
@@ -150,6 +151,27 @@ class StoreComplete:
 
 
 @dataclass(frozen=True, slots=True)
+class StoreFill:
+    """The first pages of a room hold these blocks now, a chain after `parent`; the room ends with
+    it. Ticket 0: no room, and no keys. wanted: pages of the next room; 0 for none."""
+
+    ticket: int
+    space: int
+    wanted: int
+    parent: bytes
+    keys: tuple[bytes, ...]
+    op: Op = Op.STORE_FILL
+
+    def encode(self) -> bytes:
+        return pack_fill(self.ticket, self.space, self.wanted, self.parent, keys_to(self.keys))
+
+    @classmethod
+    def decode(cls, payload: bytes) -> StoreFill:
+        ticket, space, wanted, parent = unpack(_FILL, payload, 0, "STORE_FILL")
+        return cls(ticket, space, wanted, parent, keys_from(payload, _FILL.size, "STORE_FILL"))
+
+
+@dataclass(frozen=True, slots=True)
 class LoadPrepare:
     wait_ms: int
     keys: tuple[bytes, ...]
@@ -224,6 +246,7 @@ Request = (
     | Prefetch
     | StorePrepare
     | StoreComplete
+    | StoreFill
     | LoadPrepare
     | LoadComplete
     | Loaded
@@ -240,6 +263,7 @@ _CLASSES: Final[dict[int, type[Request]]] = {
     Op.LOAD_COMPLETE: LoadComplete,
     Op.LOADED: Loaded,
     Op.STATS: StatsRequest,
+    Op.STORE_FILL: StoreFill,
 }
 
 
@@ -251,6 +275,11 @@ def pack_load(wait_ms: int, keys: bytes) -> bytes:
 def pack_store(space: int, parent: bytes, keys: bytes) -> bytes:
     """StorePrepare's bytes, likewise."""
     return _PREPARE.pack(space, parent) + keys
+
+
+def pack_fill(ticket: int, space: int, wanted: int, parent: bytes, keys: bytes) -> bytes:
+    """StoreFill's bytes, likewise."""
+    return _FILL.pack(ticket, space, wanted, parent) + keys
 
 
 def decode_request(op: int, payload: bytes) -> Request:

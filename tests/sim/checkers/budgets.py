@@ -21,6 +21,8 @@ class Budgets(Checker):
             if isinstance(held, Grant):
                 for _, offset in held.pages:
                     self._in_arena(offset, held.space.page_bytes)
+                if held.room:
+                    self._rooms()
             else:
                 for space, _, offset in held.pages():
                     self._in_arena(offset, space.page_bytes)
@@ -38,6 +40,13 @@ class Budgets(Checker):
         most = facts.segments * facts.segment_bytes
         if stats["disk_used_bytes"] > most:
             raise self.broken(f"{stats['disk_used_bytes']} bytes used of {most} on disk")
+
+    def _rooms(self) -> None:
+        rooms = [grant for grant in self.life.ledger.grants.values() if grant.room]
+        ahead = sum(len(room.pages) * stride(room.space.page_bytes) for room in rooms)
+        there = len(self.life.arena.ready) * self.life.facts.extent_bytes
+        if ahead > there // self.life.facts.rooms.share:
+            raise self.broken(f"{ahead} bytes are granted ahead of stores, of {there}")
 
     def _in_arena(self, offset: int, page_bytes: int) -> None:
         place, extent_bytes = offset - DATA_OFFSET_BYTES, self.life.facts.extent_bytes

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from tests.sim import look
 from tests.sim.checkers.base import Checker
 from tests.sim.ledger import Grant, Loan, Pending
 from tests.sim.life import Life
@@ -17,12 +18,13 @@ from tests.sim.trace import shown
 from onggi_core.engine.actions import Action, Answer, ForgetPage, ReadRun, WriteRun
 from onggi_core.engine.events import Adopted, Event, IoOutcome, ReadEnded, WriteEnded
 from onggi_core.engine.state import LEASE_S
-from onggi_core.wire.replies import Looked, Slot, StoreCompleted, StorePrepared
+from onggi_core.wire.replies import Looked, Slot, StoreCompleted, StoreFilled, StorePrepared
 from onggi_core.wire.requests import (
     Lookup,
     Prefetch,
     SpaceSpec,
     StoreComplete,
+    StoreFill,
     StoreOutcome,
     StorePrepare,
 )
@@ -91,12 +93,15 @@ class Visibility(Checker):
                     self._must_be_sealed(spaces[request.space], key, "a store is told of")
         elif isinstance(request, StoreComplete) and isinstance(reply, StoreCompleted):
             self._completed(request, reply)
+        elif isinstance(request, StoreFill) and isinstance(reply, StoreFilled):
+            self._filled(request, reply)
 
     def _coming(self, spaces: Iterable[SpaceSpec], keys: tuple[bytes, ...]) -> None:
         if not keys:
             return
         grants = self.life.ledger.grants.values()
         stored = {(grant.space.fingerprint, key) for grant in grants for key, _ in grant.pages}
+        stored |= look.leaving(self.life.engine)
         for key in keys:
             for space in spaces:
                 if (space.fingerprint, key) not in stored:
@@ -106,9 +111,22 @@ class Visibility(Checker):
         grant = next(x for x in self.life.change.closed if x.ticket == request.ticket)
         assert isinstance(grant, Grant)
         age_s = self.world.agenda.now_s - grant.given_s
-        right = len(grant.pages) if request.outcome is StoreOutcome.SEALED else 0
+        sealed = request.outcome is StoreOutcome.SEALED and not grant.room
+        right = len(grant.pages) if sealed else 0
         if reply.sealed != right and (reply.sealed or age_s < LEASE_S):
             raise self.broken(f"{reply.sealed} of {len(grant.pages)} sealed by {shown(request)}")
+
+    def _filled(self, request: StoreFill, reply: StoreFilled) -> None:
+        """All of the chain is there, or nothing of it because the lease was over."""
+        there = reply.sealed + reply.existing
+        room = next((x for x in self.life.change.closed if x.ticket == request.ticket), None)
+        late = isinstance(room, Grant) and self.world.agenda.now_s - room.given_s >= LEASE_S
+        if there != len(request.keys) and (there or not late):
+            raise self.broken(f"{shown(reply)} for {len(request.keys)} blocks")
+        if request.keys:
+            self.world.happened["room filled" if there else "room filled too late"] += 1
+        if len(reply.offsets) > request.wanted or bool(reply.offsets) != bool(reply.ticket):
+            raise self.broken(f"{shown(reply)} for {request.wanted} pages")
 
     def _must_be_sealed(self, space: SpaceSpec, key: bytes, what: str) -> None:
         block = space.fingerprint, key
