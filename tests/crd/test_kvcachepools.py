@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from onggi_operator.plan.conditions import Type
+from onggi_operator.pool import read_pool
 
 pytestmark = pytest.mark.cluster
 
@@ -181,6 +182,49 @@ def test_every_rule_of_the_schema_has_a_case_here(crd: dict[str, Any]) -> None:
     text = Path(__file__).read_text()
     assert messages
     assert [message for message in sorted(messages) if message not in text] == []
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        *({"mode": mode} for mode in ("Active", "Observe", "Paused")),
+        *({"engine": {"kind": kind}} for kind in ("vLLM", "vllm", "SGLang")),
+        *({"engine": {"container": name}} for name in ("a", "a-1", "0" * 63)),
+        {"engine": {"configure": "Manual"}},
+        {"identity": {"modelRevision": "x" * 128, "tenant": "red team"}},
+        {"tiers": [memory(min="64Mi", max="64Mi", hugepages="Off")]},
+        {"tiers": [memory(min=67108864, max="0.0625Gi")]},
+        {"tiers": [memory(), disk(max="64Mi")]},
+        {"tiers": [memory(), disk(max="1Gi", medium="ClaimTemplate", claimTemplate={})]},
+        *({"tiers": on_host(path)} for path in ("/a", "/data/..onggi", "/var/lib/onggi/x.y", "/etcetera", "/usrlocal")),
+        *({"placement": {"interval": text}} for text in ("10s", "1h", "60m", "3600s", "0h0m10s")),
+        *({"placement": {"rebalance": word}} for word in ("Auto", "DryRun", "Off")),
+        {"placement": {"step": "64Mi", "threshold": 0, "scheduling": "Off"}},
+        {"placement": {"step": 2**40, "threshold": 100}},
+        *({"lifecycle": {"rampUp": text}} for text in ("0s", "1h")),
+        *({"lifecycle": {"drain": {"deadline": text}}} for text in ("1s", "10m")),
+        *({"lifecycle": {"diskRetention": text}, "tiers": on_host("/data")} for text in ("1h", "168h", "8760h")),
+        *({"failure": {"diskDeadline": text}} for text in ("1s", "10m")),
+        *({"security": {"runAsUser": number, "group": number}} for number in (1, 2**31 - 1)),
+        {"injection": {"updatePolicy": "Pinned", "revision": "0a1b2c3d4e"}},
+        {"injection": {"enabled": False, "agentImage": "a:1"}},
+        {"injection": {"resources": {"cpuRequest": 1, "cpuLimit": "1000m", "memoryOverhead": "128Mi"}}},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_what_is_just_right_is_accepted_and_read(server: Any, spec: dict[str, Any]) -> None:
+    """The other side of each rule below."""
+    made = server.request("POST", f"{POOLS}?dryRun=All", pool(**copy.deepcopy(spec)))
+    read_pool(made)
+
+
+def test_a_field_that_does_not_exist_is_told_to_who_asks_to_be_told(
+    server: Any, refused: type[Exception]
+) -> None:
+    """kubectl does: without, the API server drops what it does not know."""
+    body = pool(placement={"rebalanse": "Off"})
+    with pytest.raises(refused, match=r"unknown field .spec[.]placement[.]rebalanse"):
+        server.request("POST", f"{POOLS}?fieldValidation=Strict", body)
 
 
 def test_a_message_that_repeats_values_begins_with_what_docs_tell(crd: dict[str, Any]) -> None:
