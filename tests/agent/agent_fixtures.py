@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from agent_process import SMALL, AgentProcess
+from fake_operator import Operator, an_operator
 
 
 @pytest.fixture
@@ -55,3 +56,9 @@ def small_volume(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
     yield mount
     for folder in mounted:
         subprocess.run(["umount", str(folder)], check=True)
+
+
+@pytest.fixture
+def operator() -> Iterator[Operator]:
+    with an_operator() as made:
+        yield made

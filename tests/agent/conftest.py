@@ -3,9 +3,9 @@
 import mmap
 
 import pytest
-from agent_fixtures import disk_flags, memory_folder, small_volume, start
+from agent_fixtures import disk_flags, memory_folder, operator, small_volume, start
 
-__all__ = ["disk_flags", "memory_folder", "small_volume", "start"]
+__all__ = ["disk_flags", "memory_folder", "operator", "small_volume", "start"]
 
 
 class Memory:

@@ -261,3 +261,20 @@ def test_what_cannot_be_given_up_yet_keeps_nobody_busy() -> None:
     shell.step(GoOn())
     assert not shell.engine.busy
     assert shell.stats()["watermark_blocks"] == 0
+
+
+def test_a_long_shrink_goes_on_between_ticks_and_one_that_waits_keeps_nobody_busy() -> None:
+    shell = Shell(extents=1, segments=0, pages_each=3 * GIVEN_UP_MAX)
+    client, keys = shell.open(A), chain("long", 3 * GIVEN_UP_MAX)
+    shell.store(client, keys)
+    ticket = shell.load(client, keys[:1]).ticket
+    shell.step(BudgetSet(0, 0))
+    steps = 0
+    while shell.engine.busy:
+        shell.step(GoOn())
+        steps += 1
+    assert steps == 3 - 1
+    assert shell.stats()["host_pages"] == 1  # a reader holds it
+    shell.finish(ticket)
+    settle(shell)
+    assert shell.extents_held == set()

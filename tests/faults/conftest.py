@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from agent_fixtures import disk_flags, memory_folder, small_volume, start
+from agent_fixtures import disk_flags, memory_folder, operator, small_volume, start
+from agent_process import WAIT_S
 from machine import MemoryGroup, make_ext4
+from workers import StartWorker, start_worker_on
 
-__all__ = ["disk_flags", "memory_folder", "small_volume", "start"]
+__all__ = ["disk_flags", "memory_folder", "operator", "small_volume", "start"]
 
 _numbers = itertools.count()
 
@@ -35,3 +37,19 @@ def ext4(tmp_path: Path) -> Iterator[Callable[[int], Path]]:
     yield make
     for folder in mounted:
         subprocess.run(["umount", str(folder)], check=True)
+
+
+@pytest.fixture
+def start_worker(memory_folder: Path) -> Iterator[StartWorker]:
+    started: list[subprocess.Popen[str]] = []
+
+    def start_one(seed: int, fingerprints: str, page_bytes: int) -> subprocess.Popen[str]:
+        socket = memory_folder / "agent.sock"
+        started.append(start_worker_on(socket, seed, fingerprints, page_bytes))
+        return started[-1]
+
+    yield start_one
+    for worker in started:
+        if worker.poll() is None:
+            worker.kill()
+        worker.communicate(timeout=WAIT_S)

@@ -6,19 +6,17 @@ going on just then is the machine's.
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from agent_process import MIB, REPOSITORY, WAIT_S, AgentProcess, BareClient, until
+from agent_process import MIB, AgentProcess, BareClient, until
+from workers import WORKERS, StartWorker, stop_worker
 
 KILLS = 10
 KILLS_SOAK = 200
@@ -26,9 +24,6 @@ START_S_MAX = 1.2
 """A start takes half a second to more than one on a busy machine."""
 SERVING_S_MAX = 0.5
 DISK_BYTES = 32 * MIB
-
-WORKERS = (("a" * 16, 65_536), ("a" * 16, 65_536), ("b" * 16 + "," + "c" * 16, 40_000))
-"""Two engines of one model, and one of two ranks with pages of an odd size."""
 
 FLAGS = ("--memory", "16MiB", "--extent", "4MiB", "--disk", "32MiB")
 
@@ -41,33 +36,6 @@ def seed() -> int:
 
 
 StartAgent = Callable[[], AgentProcess]
-StartWorker = Callable[[int, str, int], subprocess.Popen[str]]
-
-
-@pytest.fixture
-def start_worker(memory_folder: Path) -> Iterator[StartWorker]:
-    started: list[subprocess.Popen[str]] = []
-
-    def start_one(seed: int, fingerprints: str, page_bytes: int) -> subprocess.Popen[str]:
-        script = Path(__file__).with_name("load_worker.py")
-        socket = str(memory_folder / "agent.sock")
-        started.append(
-            subprocess.Popen(
-                [sys.executable, str(script), socket, str(seed), fingerprints, str(page_bytes)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-                env={**os.environ, "PYTHONPATH": str(REPOSITORY / "sidecar")},
-            )
-        )
-        return started[-1]
-
-    yield start_one
-    for worker in started:
-        if worker.poll() is None:
-            worker.kill()
-        worker.communicate(timeout=WAIT_S)
 
 
 @pytest.fixture
@@ -123,7 +91,7 @@ def _kill_under_load(
     agent.wait_for("listening")
     stats = _wait_for_traffic(agent)
     assert stats["hit_disk_blocks"] > 0
-    reports = [_stop(worker) for worker in workers]
+    reports = [stop_worker(worker) for worker in workers]
     print(f"{kills} kills; {reports}")
     assert agent.end() == 0
     for report in reports:
@@ -152,10 +120,3 @@ def _wait_for_traffic(agent: AgentProcess) -> dict[str, Any]:
     stats = until("hits from both tiers", busy)
     client.close()
     return stats
-
-
-def _stop(worker: subprocess.Popen[str]) -> dict[str, int]:
-    out, trouble = worker.communicate(timeout=WAIT_S)
-    assert worker.returncode == 0, f"{out}\n{trouble}"
-    report: dict[str, int] = json.loads(out)
-    return report

@@ -6,15 +6,15 @@ of a container is enforced.
 
 import json
 import signal
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 from agent_process import MIB, PAGE_BYTES, AgentProcess, BareClient, chain, until
+from fake_operator import Operator
 from machine import MemoryGroup
+from workers import WORKERS, StartWorker, stop_worker
 
 from onggi import Client, LoadOutcome, SpaceSpec
 
@@ -190,51 +190,18 @@ def test_the_disk_follows_its_budget_too(bench: Bench) -> None:
     assert bench.agent.end() == 0
 
 
-class Operator(BaseHTTPRequestHandler):
-    """Answers every report with the directive of the moment."""
-
-    directive: dict[str, Any] = {"version": 1, "mode": "Active", "interval_s": 1}  # noqa: RUF012
-
-    def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["Content-Length"]))
-        body = json.dumps(self.directive).encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        """Nobody reads it."""
-
-
-@pytest.fixture
-def operator_url() -> Iterator[str]:
-    server = HTTPServer(("127.0.0.1", 0), Operator)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
-
-
-def test_the_operators_directive_sets_the_budget(
-    operator_url: str, memory_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_operators_directive_sets_the_budget(operator: Operator, memory_folder: Path) -> None:
     agent = AgentProcess(
         memory_folder,
         *("--memory", "16MiB", "--memory-max", "32MiB", "--extent", "4MiB"),
-        ONGGI_AGENT_OPERATOR_URL=operator_url,
-        ONGGI_AGENT_POOL="chat",
-        ONGGI_AGENT_NAMESPACE="team-a",
-        ONGGI_AGENT_POD_NAME="chat-0",
+        **operator.environment,
     )
     try:
         agent.wait_for("arena_ready")
         agent.wait_for("listening")
         client = BareClient(agent)
         for asked, given in ((8 * MIB, 8 * MIB), (1024 * MIB, 32 * MIB), (0, 4 * MIB)):
-            monkeypatch.setattr(Operator, "directive", Operator.directive | {"host_bytes": asked})
+            operator.say(host_bytes=asked)
             until(
                 f"{given} bytes to be ready",
                 lambda given=given: client.stats()["arena_ready_bytes"] == given,
@@ -244,3 +211,45 @@ def test_the_operators_directive_sets_the_budget(
         assert agent.end() == 0
     finally:
         agent.clean_up()
+
+
+BUDGETS = (("16MiB", "128MiB"), ("96MiB", "24MiB"), ("8MiB", "96MiB"), ("64MiB", "128MiB"))
+ROUNDS = 2
+
+
+@pytest.mark.timeout(600)
+def test_budgets_change_while_loads_wait_and_stores_run(
+    bench: Bench, start_worker: StartWorker
+) -> None:
+    """Two engines store and load through all of it, from disk too. Nothing they get is wrong, and
+    nothing is left of a budget that went."""
+    workers = [start_worker(n, *worker) for n, worker in enumerate(WORKERS)]
+    until("the workers to attach", lambda: bench.client.stats()["sessions"] == 1 + len(WORKERS))
+    for memory, disk in BUDGETS * ROUNDS:
+        before = bench.client.stats()
+        bench.set(memory=memory, disk=disk)
+        budget_bytes = int(memory.removesuffix("MiB")) * MIB
+        until(
+            "the kernel to have it back",
+            lambda most=budget_bytes + MIB: bench.shared_bytes() < most,
+        )
+
+        def traffic(before: dict[str, Any] = before) -> bool:
+            now = bench.client.stats()
+            names = ("stored_blocks", "hit_host_blocks", "lookup_requests")
+            return all(now[name] > before[name] for name in names)
+
+        until("stores and loads to have gone on", traffic)
+        used = sum(path.stat().st_blocks * 512 for path in bench.disk.iterdir())
+        assert used <= int(disk.removesuffix("MiB")) * MIB
+    reports = [stop_worker(worker) for worker in workers]
+    print(f"{len(BUDGETS) * ROUNDS} budgets; {reports}")
+    for report in reports:
+        assert report["wrong"] == 0
+        assert report["loaded"] > 0
+        assert report["stored"] > 0
+    assert bench.client.stats()["hit_disk_blocks"] > 0
+    assert bench.group.killed == 0
+    bench.client.close()
+    assert bench.agent.end() == 0
+    assert "Traceback" not in str(bench.agent.lines)

@@ -47,6 +47,7 @@ def set_budget(state: State, event: BudgetSet, now_s: float) -> None:
 
 def work(state: State, now_s: float) -> None:
     """One step's part of what lies between the tiers and their budgets. Nothing when they agree."""
+    state.shrinking = False
     if not state.extents.settled:
         _shrink(state.extents, state.host)
         _restore(state, state.extents, state.host)
@@ -143,6 +144,7 @@ def _emptied(state: State, regions: Regions, tier: Tier) -> list[int]:
                     break
         at_end = begin + seen >= tier.slab.pages_in(number)
         regions.leaving[number] = 0 if at_end else begin + seen
+    state.shrinking = state.shrinking or left <= 0
     gone = [number for number in regions.leaving if not tier.slab.used_in(number)]
     for number in gone:
         del regions.leaving[number]

@@ -111,7 +111,7 @@ class Engine:
                 self._tick(now_s)
             case GoOn():
                 leaving.work(state, now_s)
-                watermark.keep(state)
+                self._keep(now_s)
             case Stopping():
                 state.stopping = True
                 state.board.close()
@@ -123,7 +123,8 @@ class Engine:
     def busy(self) -> bool:
         """Whether GoOn would find work that is ready to be done now."""
         state = self._state
-        return bool(state.leaving_stores or state.leaving_loads or state.above_high)
+        leaves = state.leaving_stores or state.leaving_loads
+        return bool(leaves or state.above_high or state.shrinking)
 
     def stats(self) -> dict[str, Any]:
         """Figures of this moment: sizes and uses in bytes, counters since the start of this life.

@@ -116,6 +116,8 @@ class State:
             self.segments.ready.add(number)
         self.sights = Sights(facts.arena_bytes // _SIGHTED_BYTES)
         """How often keys were stored that may have gone since."""
+        self.shrinking = False
+        """Whether the last step gave up all that one may for a smaller budget."""
         self.above_high: set[int] = set()
         """Strides whose pages the host tier gives up on its way from the high watermark to the low
         one."""
