@@ -1,6 +1,7 @@
 """Broken and hanging devices: which page is at fault, who waits for how long."""
 
 import errno
+import queue
 import threading
 import time
 from collections.abc import Sequence
@@ -13,7 +14,8 @@ from onggi_core.engine.actions import ReadRun, WriteRun
 from onggi_core.engine.events import IoOutcome, ReadEnded, WriteEnded
 from onggi_core.geometry import stride
 from onggi_sidecar.disk.device import Device
-from onggi_sidecar.disk.schedule import QUEUE_MAX, Queue
+from onggi_sidecar.disk.schedule import QUEUE_MAX, Job, Queue
+from onggi_sidecar.disk.workers import Workers
 
 DONE, FAULT, CORRUPT = IoOutcome.DONE, IoOutcome.FAULT, IoOutcome.CORRUPT
 PAGE = stride(PAGE_BYTES)
@@ -201,6 +203,44 @@ def test_the_end_does_not_wait_for_a_disk_that_hangs(tmp_path: Path, memory: Mem
     assert (life.folder / "segment-000000").stat().st_size > MIB
     _go_on.set()
     life.ends.get(timeout=10)
+
+
+def test_who_waits_for_the_end_takes_no_wake_up_from_the_threads(
+    tmp_path: Path, memory: Memory
+) -> None:
+    life, block = hanging(tmp_path, memory, threads=2)
+    hang_in(life, block)
+    give_up_s = time.monotonic() + 60
+    ending = threading.Thread(target=life.workers.drain, kwargs={"deadline_s": give_up_s})
+    ending.start()
+    for number in range(2, 12):
+        assert life.write(number, place(number)).outcomes == (DONE,)
+    _go_on.set()
+    life.ends.get(timeout=10)
+    ending.join(10)
+    assert not ending.is_alive()
+    life.kill()
+
+
+def test_a_job_due_before_what_the_watch_sleeps_towards_is_abandoned_on_time() -> None:
+    workers = Workers(time.monotonic, threads=1)
+    go_on, told = threading.Event(), queue.Queue[str]()
+    now_s = time.monotonic()
+    jobs = [
+        Job(1, Queue.LOAD, lambda: _wait_for(go_on), lambda: None, now_s + 60),
+        Job(2, Queue.LOAD, lambda: told.put("late one was run"), lambda: None, now_s + 60),
+        Job(3, Queue.PREFETCH, lambda: told.put("run"), lambda: told.put("abandoned"), now_s + 0.1),
+    ]
+    for job in jobs:
+        workers.add(job)
+    assert told.get(timeout=20) == "abandoned"
+    go_on.set()
+    assert told.get(timeout=20) == "late one was run"
+    assert workers.stop(deadline_s=time.monotonic() + 10) == 0
+
+
+def _wait_for(event: threading.Event) -> None:
+    event.wait(20)
 
 
 def test_a_bug_in_a_job_gives_its_page_back_and_is_told(

@@ -39,6 +39,8 @@ class Workers:
         lock = threading.Lock()
         self._wake = threading.Condition(lock)
         self._watching = threading.Condition(lock)
+        self._emptied = threading.Condition(lock)
+        """For drain(), which would take a wake-up meant for a thread if it waited among them."""
         self._stopping = False
         self._begun: dict[int, float] = {}
         self._looks_again_s: float | None = None
@@ -80,8 +82,8 @@ class Workers:
 
     def drain(self, *, deadline_s: float) -> None:
         """Wait until every job has ended, or until the deadline."""
-        with self._wake:
-            self._wake.wait_for(lambda: not self.waiting, max(0.0, deadline_s - self._clock()))
+        with self._emptied:
+            self._emptied.wait_for(lambda: not self.waiting, max(0.0, deadline_s - self._clock()))
 
     def stop(self, *, deadline_s: float) -> int:
         """Abandon what is queued, wait for what runs until the deadline; answers what still runs.
@@ -105,7 +107,7 @@ class Workers:
                 del self._begun[number]
                 self._schedule.ended(ended)
                 if not self.waiting:
-                    self._wake.notify_all()  # drain() waits among the threads
+                    self._emptied.notify_all()
             while not self._stopping:
                 job = self._schedule.take()
                 if job is not None:
@@ -152,6 +154,8 @@ class Workers:
                 now_s = self._clock()
                 if late := self._schedule.expired(now_s):
                     self.counts.late += len(late)
+                    if not self.waiting:
+                        self._emptied.notify_all()
                     return late
                 due_s = self._schedule.next_deadline_s()
                 self._looks_again_s = due_s
