@@ -2,14 +2,14 @@
 schema fills in every field, and one that is absent here means an object that never passed the API
 server."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Final
+from typing import Any
 
 from onggi_core.heartbeat import Mode
 from onggi_core.quantity import parse_quantity
+from onggi_operator.durations import duration_s
 
 
 class EngineKind(str, Enum):
@@ -282,15 +282,3 @@ def _injection(injection: Mapping[str, Any]) -> Injection:
         cpu_limit=str(resources["cpuLimit"]),
         overhead_bytes=parse_quantity(str(resources["memoryOverhead"])),
     )
-
-
-_PART: Final = re.compile(r"([0-9]+)(h|m|s)")
-_SECONDS: Final = {"h": 3600, "m": 60, "s": 1}
-
-
-def duration_s(text: str) -> int:
-    """Seconds of `90s`, `5m` or `1h30m`. Raises ValueError."""
-    parts = _PART.findall(text)
-    if not parts or "".join(map("".join, parts)) != text:
-        raise ValueError(f"{text!r} is not a time such as 30s, 5m or 1h30m")
-    return sum(int(count) * _SECONDS[unit] for count, unit in parts)
