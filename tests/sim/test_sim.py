@@ -12,6 +12,8 @@ import pytest
 from tests.sim.config import ANY, CONFIGS
 from tests.sim.runner import run, shrink
 
+from onggi_core.engine import leaving
+
 ROOT = Path(__file__).resolve().parents[2]
 SEEDS, STEPS = 4, 1300
 """For each configuration: 57,000 steps in all, in some ten seconds."""
@@ -48,6 +50,16 @@ def live(config: str, seeds: range, steps: int) -> Counter[str]:
 def test_nothing_breaks(config: str) -> None:
     happened = live(config, range(SEEDS), STEPS)
     assert not sorted(MUST_HAPPEN[config] - set(happened))
+
+
+@pytest.mark.parametrize("config", ["deaths", "hostile", "restarts"])
+def test_nothing_breaks_where_what_clients_let_go_of_goes_page_by_page(
+    config: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stores and loads here are smaller than the part of them that one step takes apart."""
+    monkeypatch.setattr(leaving, "PART", 1)
+    monkeypatch.setattr(leaving, "PINS_A_PAGE", 1)
+    live(config, range(100, 100 + SEEDS), STEPS)
 
 
 @pytest.mark.soak
