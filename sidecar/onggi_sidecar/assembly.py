@@ -118,6 +118,7 @@ def start_touching(arena: ArenaFile, mailbox: Mailbox, extents: int) -> Toucher:
     """Touch the arena in the background; each extent is offered as it becomes resident."""
 
     def settled(end: Settled) -> None:
+        arena.forget_leftover()
         if end.problem:
             error("arena_volume_full", end.problem, ready_bytes=end.ready_bytes)
         else:
@@ -125,7 +126,7 @@ def start_touching(arena: ArenaFile, mailbox: Mailbox, extents: int) -> Toucher:
 
     toucher = Toucher(
         arena,
-        touched=lambda extent: mailbox.post(ExtentTouched(extent)),
+        touched=lambda extent: mailbox.post(ExtentTouched(extent, arena.inherited(extent))),
         refused=lambda extent: mailbox.post(ExtentRefused(extent)),
         settled=settled,
     )

@@ -9,11 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onggi_core.board.layout import GATE_BYTES, SLOTS_MAX, SLOTS_MIN, Layout, slots_for
+from onggi_core.board.layout import SLOTS_MAX, SLOTS_MIN, Layout, slots_for
 from onggi_core.board.reader import BoardReader
+from onggi_core.board.survey import Held, survey
 from onggi_core.board.writer import Board
 from onggi_core.errors import IllegalMove
 from onggi_core.identity import ROOT, block_key
+from onggi_core.wire.requests import SpaceSpec
 
 MIB = 1 << 20
 
@@ -34,7 +36,7 @@ def chain(name: str, blocks: int) -> list[bytes]:
 
 
 def show(board: Board, blocks: range, keys: list[bytes], tag: int = 1) -> None:
-    board.show(blocks, tag, keys, array("I", blocks))
+    board.show(blocks, tag, keys, [ROOT, *keys[:-1]], array("I", blocks))
 
 
 def units(reader: BoardReader, keys: list[bytes], tag: int = 1) -> list[int]:
@@ -139,6 +141,69 @@ def test_names_of_one_bucket_are_found_behind_others_when_it_is_full() -> None:
     assert units(reader, alike[4:]) == list(range(4, 12))
 
 
+SMALL = SpaceSpec(b"s" * 16, 4096, 16)
+LARGE = SpaceSpec(b"l" * 16, 10_000, 32)
+
+
+def surveyed(board: Board, extents: int = 4) -> dict[int, list[Held]]:
+    slots = board.layout.slots
+    return survey(bytes(board.buffer), slots, extent_bytes=16 * 4096, extents=extents)
+
+
+def test_a_survey_finds_every_block_by_extent_and_space_in_the_order_of_showing() -> None:
+    board, _ = make()
+    board.name_space(0, 1, SMALL)
+    board.name_space(1, 2, LARGE)
+    keys, other = chain("a", 3), chain("b", 2)
+    board.show(range(3), 1, keys, [ROOT, *keys[:-1]], array("I", [17, 16, 2]))
+    board.show(range(5, 7), 2, other, [ROOT, other[0]], array("I", [32, 35]))
+    assert surveyed(board) == {
+        0: [Held(SMALL, [keys[2]], [keys[1]], [2 * 4096])],
+        1: [Held(SMALL, keys[:2], [ROOT, keys[0]], [17 * 4096, 16 * 4096])],
+        2: [Held(LARGE, other, [ROOT, other[0]], [32 * 4096, 35 * 4096])],
+    }
+    board.take_off(range(3))
+    assert list(surveyed(board)) == [2]
+    assert surveyed(board, extents=2) == {}
+
+
+def test_a_survey_leaves_out_what_cannot_be() -> None:
+    """Whoever can open the arena can write to it."""
+    board, _ = make()
+    board.name_space(0, 1, SMALL)
+    board.name_space(1, 2, LARGE)
+    board.name_space(2, 3, SpaceSpec(b"z" * 16, 1 << 60, 16))
+    keys = chain("a", 8)
+    for number, (tag, unit) in enumerate(
+        [(1, 0), (1, 0), (2, 3), (9, 4), (3, 5), (1, 64), (2, 17), (2, 31)]
+    ):
+        board.show([number], tag, [keys[number]], [ROOT], array("I", [unit]))
+    board.show([20], 1, [keys[0]], [ROOT], array("I", [1]))
+    assert surveyed(board) == {0: [Held(SMALL, [keys[0]], [ROOT], [0])]}
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_a_survey_of_any_bytes_holds_pages_that_could_be(data: st.DataObject) -> None:
+    board, _ = make()
+    board.name_space(0, 1, SMALL)
+    board.name_space(1, 2, LARGE)
+    show(board, range(40), chain("a", 40))
+    for _ in range(data.draw(st.integers(1, 30))):
+        at = data.draw(st.integers(0, board.layout.nbytes - 1))
+        board.buffer[at] = data.draw(st.integers(0, 255))
+    taken: set[int] = set()
+    for extent, held in surveyed(board).items():
+        assert 0 <= extent < 4
+        assert len({-(-part.space.page_bytes // 4096) for part in held}) == 1
+        for part in held:
+            for place in part.places:
+                units = range(place // 4096, place // 4096 - (-part.space.page_bytes // 4096))
+                assert extent * 16 <= units.start <= units.stop <= (extent + 1) * 16
+                assert not taken & set(units)
+                taken.update(units)
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_a_reader_sees_what_is_shown_after_any_changes(data: st.DataObject) -> None:
@@ -153,7 +218,8 @@ def test_a_reader_sees_what_is_shown_after_any_changes(data: st.DataObject) -> N
         if data.draw(st.booleans()):
             fresh = [block for block in blocks if block not in shown]
             places = array("I", [1000 * step + block for block in fresh])
-            board.show(fresh, 1, [prompts[prompt][block % 24] for block in fresh], places)
+            keys = [prompts[prompt][block % 24] for block in fresh]
+            board.show(fresh, 1, keys, [ROOT] * len(fresh), places)
             shown.update(zip(fresh, places, strict=True))
         else:
             board.take_off(blocks)
@@ -175,14 +241,24 @@ def test_the_bytes_are_those_of_the_format() -> None:
     board = Board(buffer, SLOTS_MIN)
     board.open()
     key = bytes(range(16))
-    board.show([7], 3, [key], array("I", [0x1234]))
+    board.name_space(2, 3, SpaceSpec(b"f" * 16, 65_536, 16))
+    board.show([7], 3, [key], [b"p" * 16], array("I", [0x1234]))
     buckets = SLOTS_MIN // 4
-    keys_at = GATE_BYTES + buckets * 64
+    buckets_at = 4096 + 32 * 1024
+    keys_at = buckets_at + buckets * 64
     bucket = zlib.crc32(key, 3) % buckets
     assert buffer[:8] == (1).to_bytes(8, "little")
-    assert buffer[GATE_BYTES + bucket * 64 :][:8] == key[12:16] + (1).to_bytes(4, "little")
+    assert buffer[4096 + 64 : 4096 + 96] == (
+        b"f" * 16
+        + (65_536).to_bytes(8, "little")
+        + (16).to_bytes(4, "little")
+        + (3).to_bytes(4, "little")
+    )
+    assert buffer[buckets_at + bucket * 64 :][:8] == key[12:16] + (1).to_bytes(4, "little")
     assert buffer[keys_at : keys_at + 16] == key
-    tags_at = keys_at + 16 * SLOTS_MIN
+    parents_at = keys_at + 16 * SLOTS_MIN
+    assert buffer[parents_at : parents_at + 16] == b"p" * 16
+    tags_at = parents_at + 16 * SLOTS_MIN
     assert buffer[tags_at : tags_at + 4] == (3).to_bytes(4, "little")
     places_at = tags_at + 4 * SLOTS_MIN
     assert buffer[places_at : places_at + 4] == (0x1234).to_bytes(4, "little")
@@ -197,4 +273,4 @@ def test_the_bytes_are_those_of_the_format() -> None:
 )
 def test_an_arenas_board_has_a_slot_for_its_smallest_pages(arena_bytes: int, slots: int) -> None:
     assert slots_for(arena_bytes) == slots
-    assert Layout(SLOTS_MAX).nbytes <= 25 * MIB
+    assert Layout(SLOTS_MAX).nbytes <= 33 * MIB

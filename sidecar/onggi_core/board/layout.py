@@ -4,9 +4,12 @@ A board has a fixed number of *slots*; one that is in use shows one block of one
 one after the other, little-endian:
 
     gate     u64            1: the agent answers; 0: whatever the board shows is a miss
+    spaces   32s [1024]     what the tags mean: fingerprint 16s, page bytes u64, block tokens u32,
+                            tag u32 (0: none), for whoever takes over from an agent that died
     buckets  u64 [slots*2]  names to slots: 8 entries a bucket, each slot + 1 in the upper half and
                             bytes 12 to 16 of the key in the lower; 0 is free
     keys     16s [slots]
+    parents  16s [slots]    the key of the block before it; for the same
     tags     u32 [slots]    which space, by the number that HELLO's reply gave to it
     places   u32 [slots]    where its page begins, in 4 KiB from the start of the data
     stamps   u64 [slots]    which showing this is, never the same twice; 0: nothing is shown
@@ -23,12 +26,17 @@ that neither reorders reads with reads nor writes with writes, as x86 does; else
 
 from __future__ import annotations
 
+import struct
 import zlib
 from dataclasses import dataclass
 from typing import Final
 
 GATE_BYTES: Final = 4096
 """A page of memory for one word: nothing that changes often shares its cache line."""
+SPACES_MAX: Final = 1024
+"""As many as an agent knows at once."""
+SPACE: Final = struct.Struct("<16sQII")
+BUCKETS_AT: Final = GATE_BYTES + SPACES_MAX * SPACE.size
 ENTRIES: Final = 8
 """Of a bucket: one cache line."""
 ENTRY_BYTES: Final = 8
@@ -40,11 +48,11 @@ KEY_BYTES: Final = 16
 MARK: Final = slice(12, 16)
 """The part of a key that an entry repeats."""
 SLOT_ARENA_BYTES: Final = 16 * 1024
-"""Arena for one slot of 48 bytes: the smallest pages there are in practice. Pages that find no slot
+"""Arena for one slot of 64 bytes: the smallest pages there are in practice. Pages that find no slot
 are not shown."""
 SLOTS_MIN: Final = 256
 SLOTS_MAX: Final = 1 << 19
-"""A board takes 24 MiB of memory at most: half a million pages, 128 GiB of 256 KiB each."""
+"""A board takes 32 MiB of memory at most: half a million pages, 128 GiB of 256 KiB each."""
 
 
 def slots_for(arena_bytes: int) -> int:
@@ -65,11 +73,15 @@ class Layout:
 
     @property
     def keys_at(self) -> int:
-        return GATE_BYTES + self.buckets * BUCKET_BYTES
+        return BUCKETS_AT + self.buckets * BUCKET_BYTES
+
+    @property
+    def parents_at(self) -> int:
+        return self.keys_at + self.slots * KEY_BYTES
 
     @property
     def tags_at(self) -> int:
-        return self.keys_at + self.slots * KEY_BYTES
+        return self.parents_at + self.slots * KEY_BYTES
 
     @property
     def places_at(self) -> int:

@@ -12,8 +12,8 @@ from zlib import crc32
 
 from onggi_core.board.layout import (
     BUCKET_BYTES,
+    BUCKETS_AT,
     ENTRY_BYTES,
-    GATE_BYTES,
     KEY_BYTES,
     MARK,
     Layout,
@@ -52,7 +52,7 @@ class BoardReader:
         self._buffer = buffer
         self._slots = slots
         self._gate = slice(begin, begin + 8)
-        self._buckets_at = begin + GATE_BYTES
+        self._buckets_at = begin + BUCKETS_AT
         self._mask = layout.buckets - 1
         self._keys_at = begin + layout.keys_at
         self._tags_at = begin + layout.tags_at

@@ -7,13 +7,16 @@ from collections.abc import Sequence
 from typing import Final
 
 from onggi_core.board.layout import (
+    BUCKETS_AT,
     ENTRIES,
     GATE_BYTES,
     KEY_BYTES,
     MARK,
+    SPACE,
     Layout,
 )
 from onggi_core.errors import IllegalMove
+from onggi_core.wire.requests import SpaceSpec
 
 _ENTRY_SHIFT: Final = 32
 _MARKS: Final = (1 << _ENTRY_SHIFT) - 1
@@ -29,8 +32,10 @@ class Board:
         self.buffer = whole = memoryview(buffer)[: layout.nbytes]
         """What readers see."""
         self._gate = whole[:8].cast("Q")
-        self._entries = whole[GATE_BYTES : layout.keys_at].cast("Q")
-        self._keys = whole[layout.keys_at : layout.tags_at]
+        self._spaces = whole[GATE_BYTES:BUCKETS_AT]
+        self._entries = whole[BUCKETS_AT : layout.keys_at].cast("Q")
+        self._keys = whole[layout.keys_at : layout.parents_at]
+        self._parents = whole[layout.parents_at : layout.tags_at]
         self._tags = whole[layout.tags_at : layout.places_at].cast("I")
         self._places = whole[layout.places_at : layout.stamps_at].cast("I")
         self._stamps = whole[layout.stamps_at : layout.nbytes].cast("Q")
@@ -62,8 +67,20 @@ class Board:
         """Where a block is shown; -1: nowhere."""
         return self._slot_of[block] - 1 if block < len(self._slot_of) else -1
 
+    def name_space(self, number: int, tag: int, spec: SpaceSpec) -> None:
+        """What a tag means from now on. number: the space's row in the index, below SPACES_MAX."""
+        at = number * SPACE.size
+        self._spaces[at : at + SPACE.size] = SPACE.pack(
+            spec.fingerprint, spec.page_bytes, spec.block_tokens, tag
+        )
+
     def show(
-        self, blocks: Sequence[int], tag: int, keys: Sequence[bytes], units: array[int]
+        self,
+        blocks: Sequence[int],
+        tag: int,
+        keys: Sequence[bytes],
+        parents: Sequence[bytes],
+        units: array[int],
     ) -> None:
         """Sealed blocks of one space, in order; units: their places. Those beyond what there is
         room for are left out. Raises IllegalMove where one is shown already."""
@@ -79,7 +96,7 @@ class Board:
                 self.unshown_blocks += len(blocks) - begun
                 return
             end = begun + len(row)
-            self._write(row, tag, keys[begun:end], units[begun:end])
+            self._write(row, tag, keys[begun:end], parents[begun:end], units[begun:end])
             for at, slot in zip(range(begun, end), row, strict=True):
                 self._slot_of[blocks[at]] = slot + 1
                 self._enter(tag, keys[at], slot)
@@ -130,10 +147,18 @@ class Board:
         self._used = min(self.layout.slots, first + most)
         return range(first, self._used)
 
-    def _write(self, row: range, tag: int, keys: Sequence[bytes], units: array[int]) -> None:
+    def _write(
+        self,
+        row: range,
+        tag: int,
+        keys: Sequence[bytes],
+        parents: Sequence[bytes],
+        units: array[int],
+    ) -> None:
         """The stamps last: from then on the row is believed."""
         begin, end, count = row.start, row.stop, len(row)
         self._keys[begin * KEY_BYTES : end * KEY_BYTES] = b"".join(keys)
+        self._parents[begin * KEY_BYTES : end * KEY_BYTES] = b"".join(parents)
         self._tags[begin:end] = array("I", [tag]) * count
         self._places[begin:end] = units
         self._stamps[begin:end] = array("Q", [self._serial]) * count

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from onggi_core.engine import inheriting
 from onggi_core.engine.actions import ReleaseExtent, ReleaseSegment, TouchExtent
-from onggi_core.engine.events import BudgetSet
+from onggi_core.engine.events import BudgetSet, ExtentTouched
 from onggi_core.engine.regions import Regions
 from onggi_core.engine.state import State
 from onggi_core.engine.tier import Tier
@@ -63,9 +64,9 @@ def work(state: State, now_s: float) -> None:
             state.actions.append(ReleaseSegment(number))
 
 
-def touched(state: State, number: int) -> None:
+def touched(state: State, event: ExtentTouched) -> None:
     """An extent is the agent's now. Raises BadRequest for one that already was."""
-    extents = state.extents
+    extents, number = state.extents, event.number
     if number in extents.ready or number in extents.leaving:
         raise BadRequest("extent", number, "each is touched once until it is released")
     extents.coming.discard(number)
@@ -74,6 +75,8 @@ def touched(state: State, number: int) -> None:
         return
     state.host.slab.add_region(number)
     extents.ready.add(number)
+    if event.held:
+        inheriting.inherit(state, event.held)
 
 
 def refused(state: State, number: int, now_s: float) -> None:

@@ -39,11 +39,14 @@ class Counters:
     """Evicted from the host tier before they had reached the disk tier."""
     watermark_blocks: int = 0
     """Of those evicted from the host tier, the ones given up ahead of any store, to keep room."""
+    inherited_blocks: int = 0
+    """Taken over in the arena from an agent that died."""
     refused_extents: int = 0
     """Times an extent that the budget allows could not be touched."""
     errors: dict[str, int] = field(default_factory=dict)
     """Faults by kind, from a fixed set of kinds: see `fault`."""
 
     def fault(self, kind: str) -> None:
-        """kind: corrupt, read_fault, write_fault, no_space, lease_ended, late_load."""
+        """kind: corrupt, read_fault, write_fault, no_space, lease_ended, late_load,
+        not_inherited."""
         self.errors[kind] = self.errors.get(kind, 0) + 1

@@ -93,7 +93,7 @@ class Engine:
                 promotion.ended(state, event, now_s)
                 self._keep(now_s)
             case ExtentTouched():
-                budgets.touched(state, event.number)
+                budgets.touched(state, event)
                 loads.room_came(state, now_s)
             case ExtentRefused():
                 budgets.refused(state, event.number, now_s)

@@ -6,6 +6,7 @@ import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from onggi_core.board.survey import Held
 from onggi_core.wire.replies import Mode
 from onggi_core.wire.requests import Request, SpaceSpec
 
@@ -47,9 +48,11 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class ExtentTouched:
-    """Every page of extent `number` (from 0) belongs to the agent now and can be offered."""
+    """Every page of extent `number` (from 0) belongs to the agent now and can be offered, but those
+    that an agent that died left there: `held`."""
 
     number: int
+    held: Sequence[Held] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -182,6 +182,7 @@ class State:
         else:
             rows[number], all_ids[number] = space, space.ids
         self.spaces[spec.fingerprint] = space
+        self.board.name_space(number, space.tag, spec)
         return space
 
     def drop_space(self, space: Space) -> None:
@@ -200,8 +201,9 @@ class State:
 
     def show(self, space: Space, blocks: Sequence[int]) -> None:
         """Sealed blocks of the host tier, where clients see them."""
-        keys = self.blocks.keys_of(blocks)
-        self.board.show(blocks, space.tag, keys, self.blocks.host.units(blocks))
+        index = self.blocks
+        keys, parents = index.keys_of(blocks), index.parent_keys_of(blocks)
+        self.board.show(blocks, space.tag, keys, parents, index.host.units(blocks))
 
     def _left_host(self, _space: Space, blocks: range) -> None:
         index, count = self.blocks, len(blocks)

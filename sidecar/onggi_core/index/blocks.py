@@ -148,6 +148,13 @@ class Blocks:
         above = self.parent[block]
         return ROOT if above == NOWHERE else self.keys[above]
 
+    def parent_keys_of(self, blocks: Sequence[int]) -> list[bytes]:
+        if type(blocks) is range and blocks:
+            inner = range(blocks.start, blocks.stop - 1)
+            if self.parent[blocks.start + 1 : blocks.stop] == array("i", inner):
+                return [self.parent_key(blocks.start), *self.keys_of(inner)]
+        return list(map(self.parent_key, blocks))
+
     def parents_of(self, blocks: Sequence[int]) -> Sequence[int]:
         if type(blocks) is range:
             return self.parent[blocks.start : blocks.stop]

@@ -2,30 +2,28 @@
 
 A client may hold the previous agent's file mapped while this agent starts. So the old file is
 retired in an order that can only turn its loads into failures, never into wrong bytes: its epoch
-is zeroed first, then its pages are freed, then its name goes, and only then is a new file made
-under a temporary name and renamed. Old and new never take memory at the same time.
+is zeroed first, then its name goes, and only then is a new file made under a temporary name and
+renamed. Sealed pages of an agent that died move into the new file as it is touched (leftover).
 """
 
 import ctypes
-import errno
 import mmap
 import os
-import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from onggi_core.arena_header import (
-    EPOCH_OFFSET,
     EXTENTS_MAX,
-    MAGIC,
-    RETIRED_EPOCH,
     TURNS_OFFSET,
     ArenaHeader,
     has_memory,
 )
+from onggi_core.board.survey import Held
 from onggi_core.quantity import spell_bytes
+from onggi_sidecar.arena.holes import punch_hole
 from onggi_sidecar.arena.huge import HUGE_BYTES, Asked, HugePages
+from onggi_sidecar.arena.leftover import Leftover, retire_descriptor, take_leftover
 from onggi_sidecar.errors import StartRefused
 from onggi_sidecar.group import give_to_group
 
@@ -34,7 +32,6 @@ ARENA_MODE: Final = 0o660
 """Owner and the shared group read and write; an engine maps the file read-write to store."""
 
 _TEMPORARY_SUFFIX: Final = ".new"
-_PUNCH_HOLE_KEEP_SIZE: Final = 0x02 | 0x01
 _TOUCH_STEP_BYTES: Final = 1024 * 1024
 """Zeros written at once where pages are small: large enough to cost one system call per 1 MiB,
 small enough that a stop request waits for well under a millisecond's worth of memory."""
@@ -43,20 +40,12 @@ _BLOCK_BYTES: Final = 512
 """What st_blocks counts in."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
-_libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
 _libc.statfs.argtypes = [ctypes.c_char_p, ctypes.c_void_p]
 _STATFS_BYTES: Final = 512
 """More than any architecture's struct statfs, which begins with the filesystem's type."""
 _MEMORY_FILESYSTEMS: Final = (0x01021994, 0x858458F6)
 """tmpfs, ramfs."""
 _ZEROS: Final = bytes(_TOUCH_STEP_BYTES)
-
-
-def punch_hole(fd: int, offset_bytes: int, length_bytes: int) -> None:
-    """Give a range's memory back to the node and keep the file's size: readers see zeros."""
-    if _libc.fallocate(fd, _PUNCH_HOLE_KEEP_SIZE, offset_bytes, length_bytes) != 0:
-        code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code))
 
 
 @dataclass(slots=True)
@@ -75,6 +64,8 @@ class ArenaFile:
     map: mmap.mmap
     turns: memoryview
     huge: HugePages
+    leftover: Leftover | None = None
+    """Of an agent that died: used by the toucher's thread until all of it has moved."""
 
     @property
     def board(self) -> memoryview:
@@ -95,8 +86,18 @@ class ArenaFile:
         The space is reserved before it is written, so a full volume is an ENOSPC here and can
         never be a SIGBUS later. Raises OSError (ENOSPC, ENOMEM).
         """
-        step_bytes = self._touch_step_bytes
-        offset = self.extent_offset_bytes(extent) + step * step_bytes
+        step_bytes, old = self._touch_step_bytes, self.leftover
+        begin = step * step_bytes
+        piece = old.piece(extent, begin, step_bytes) if old is not None else None
+        if old is not None and piece is None:
+            old.free(extent, begin, step_bytes)
+        self._make_resident(self.extent_offset_bytes(extent) + begin, step_bytes)
+        if old is not None and piece is not None:
+            os.pwrite(self.fd, piece, self.extent_offset_bytes(extent) + begin)
+            piece.release()
+            old.free(extent, begin, step_bytes)
+
+    def _make_resident(self, offset: int, step_bytes: int) -> None:
         if step_bytes == HUGE_BYTES:
             os.pwrite(self.fd, _ZEROS[: mmap.PAGESIZE], offset)  # nothing becomes no huge page
             if self.huge.make(offset):
@@ -104,6 +105,16 @@ class ArenaFile:
         os.posix_fallocate(self.fd, offset, step_bytes)
         for done in range(0, step_bytes, _TOUCH_STEP_BYTES):
             os.pwrite(self.fd, _ZEROS, offset + done)
+
+    def inherited(self, extent: int) -> list[Held]:
+        """What moved into an extent that is touched now; told once."""
+        return self.leftover.held.pop(extent, []) if self.leftover is not None else []
+
+    def forget_leftover(self) -> None:
+        """What has not moved by now is not wanted."""
+        if self.leftover is not None:
+            old, self.leftover = self.leftover, None
+            old.close()
 
     @property
     def touch_steps(self) -> int:
@@ -143,7 +154,7 @@ class ArenaFile:
 
     def retire(self) -> None:
         """Invalidate, free, unlink: what a clean end leaves is nothing."""
-        _retire_descriptor(self.fd)
+        retire_descriptor(self.fd)
         self.path.unlink(missing_ok=True)
 
 
@@ -155,18 +166,19 @@ def create_arena(
     epoch: bytes,
     hugepages: Asked = Asked.AUTO,
 ) -> ArenaFile:
-    """Retire what an earlier agent left at the path and make this agent's file.
+    """Take over what an earlier agent left at the path and make this agent's file.
 
     size_bytes is cut down to whole extents and to what the volume can hold at all (of what lies in
     front of the data only the pages of header, turns and board take room); nothing is touched yet.
     Raises StartRefused when not one extent fits, naming both sizes.
     """
     path = folder / ARENA_NAME
-    retire_leftover(path)
-    retire_leftover(path.with_suffix(_TEMPORARY_SUFFIX))
+    leftover = take_leftover(path, extent_bytes)
+    if (unfinished := take_leftover(path.with_suffix(_TEMPORARY_SUFFIX), extent_bytes)) is not None:
+        unfinished.close()
     asked = min(size_bytes // extent_bytes, EXTENTS_MAX)
     front_bytes = _front_bytes(ArenaHeader.with_board(epoch, extent_bytes, asked))
-    room_bytes = volume_room_bytes(folder)
+    room_bytes = volume_room_bytes(folder) + (leftover.memory_bytes if leftover else 0)
     extents = min(size_bytes, room_bytes - front_bytes) // extent_bytes
     if extents < 1:
         raise StartRefused(
@@ -186,44 +198,12 @@ def create_arena(
     mapped = mmap.mmap(fd, header.file_bytes, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
     turns = memoryview(mapped)[TURNS_OFFSET : TURNS_OFFSET + header.turns_bytes].cast("I")
     temporary.rename(path)
-    return ArenaFile(path, fd, header, mapped, turns, HugePages(fd, hugepages))
+    return ArenaFile(path, fd, header, mapped, turns, HugePages(fd, hugepages), leftover)
 
 
 def _front_bytes(header: ArenaHeader) -> int:
     """Memory in front of the data: the pages of header, turns and board."""
     return -(-header.front_bytes // mmap.PAGESIZE) * mmap.PAGESIZE
-
-
-def retire_leftover(path: Path) -> None:
-    """Retire a file found at an arena's path, whatever state it is in.
-
-    Only a regular file is touched, and never through a symbolic link: the folder is shared with
-    the engine's container.
-    """
-    try:
-        fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return
-    except OSError as refused:
-        if refused.errno in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
-            raise StartRefused(f"{path} is not a regular file; remove it") from refused
-        raise
-    try:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise StartRefused(f"{path} is not a regular file; remove it")
-        _retire_descriptor(fd)
-    finally:
-        os.close(fd)
-    path.unlink(missing_ok=True)
-
-
-def _retire_descriptor(fd: int) -> None:
-    """Magic and epoch lie where they do in every version: an older client may be attached."""
-    size_bytes = os.fstat(fd).st_size
-    if os.pread(fd, len(MAGIC), 0) == MAGIC:
-        os.pwrite(fd, RETIRED_EPOCH, EPOCH_OFFSET)
-    if size_bytes > mmap.PAGESIZE:
-        punch_hole(fd, mmap.PAGESIZE, size_bytes - mmap.PAGESIZE)
 
 
 def volume_room_bytes(folder: Path) -> int:
