@@ -30,6 +30,16 @@ class Arena:
         size = scaled(self.extent_bytes)
         self._bytes[number * size : (number + 1) * size] = bytes(size)
 
+    def extent(self, number: int) -> bytes:
+        """What one holds, as its memory is."""
+        size = scaled(self.extent_bytes)
+        return bytes(self._bytes[number * size : (number + 1) * size])
+
+    def move_in(self, number: int, content: bytes) -> None:
+        """An extent that is being touched gets what the same one of another arena held."""
+        at = number * scaled(self.extent_bytes)
+        self._bytes[at : at + len(content)] = content
+
     def retire(self) -> None:
         self.retired = True
         self._bytes = bytearray(len(self._bytes))

@@ -94,7 +94,7 @@ class Driver:
             self._life.step(ExtentRefused(number))
             return
         self._life.arena.touch(number)
-        self._life.step(ExtentTouched(number))
+        self._life.step(ExtentTouched(number, self._life.inherit(number)))
 
     def _begin(self, job: WriteRun | ReadRun) -> None:
         pages = range(len(job.keys))

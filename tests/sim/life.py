@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from tests.sim import look
@@ -11,6 +12,7 @@ from tests.sim.driver import Driver
 from tests.sim.ledger import Change, Ledger
 
 from onggi_core.arena_header import DATA_OFFSET_BYTES
+from onggi_core.board.survey import Held
 from onggi_core.engine.actions import Action, Answer, Refuse
 from onggi_core.engine.events import (
     Asked,
@@ -30,13 +32,16 @@ if TYPE_CHECKING:
 
 ROOMS: Final = RoomBounds(session_bytes=16 * SLOT, share=4, worth_bytes=SLOT)
 """Of arenas of a few pages."""
+Leftover = dict[int, tuple[Sequence[Held], bytes]]
+"""By extent: the blocks that its board shows there, and its bytes."""
+
 NONE_YET: Final = Change([], [], None, [])
 
 
 class Life:
     """over: the process is gone; nothing of it happens any more."""
 
-    def __init__(self, world: World, number: int) -> None:
+    def __init__(self, world: World, number: int, leftover: Leftover) -> None:
         config = world.config
         self.world = world
         self.number = number
@@ -62,8 +67,21 @@ class Life:
         self.peers: dict[int, Client] = {}
         self.change = NONE_YET
         self._goes_on = False
+        self._leftover = leftover
         self._session = 0
         self._request = 0
+
+    def inherit(self, extent: int) -> Sequence[Held]:
+        """What a killed agent left in an extent moves in; told once."""
+        held, content = self._leftover.pop(extent, ((), b""))
+        self.arena.move_in(extent, content)
+        self.world.happened["block inherited"] += sum(len(part.keys) for part in held)
+        return held
+
+    def leave_behind(self) -> Leftover:
+        """What is in its memory when only the agent is killed."""
+        found = look.survey_of(self.engine, self.facts)
+        return {extent: (held, self.arena.extent(extent)) for extent, held in found.items()}
 
     def begin(self) -> None:
         """As the agent starts: what the disk tier says, then the extents one after the other."""

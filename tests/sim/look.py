@@ -8,7 +8,8 @@ from typing import Any
 from tests.core import walker
 
 from onggi_core.board.reader import BoardReader
-from onggi_core.engine.state import State
+from onggi_core.board.survey import Held, survey
+from onggi_core.engine.state import Facts, State
 from onggi_core.page import PageState
 from onggi_core.region import QUARANTINED, ROOM
 
@@ -24,6 +25,13 @@ def board(engine: Any) -> BoardReader:
     """As a client sees it."""
     shown = _state(engine).board
     return BoardReader(shown.buffer.obj, shown.layout.slots)
+
+
+def survey_of(engine: Any, facts: Facts) -> dict[int, list[Held]]:
+    """What the next agent would find in the arena of this one."""
+    board = _state(engine).board
+    slots, size = board.layout.slots, facts.extent_bytes
+    return survey(bytes(board.buffer), slots, extent_bytes=size, extents=facts.extents)
 
 
 def stats(engine: Any) -> dict[str, Any]:

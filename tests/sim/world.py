@@ -18,7 +18,7 @@ from tests.sim.checkers.all import all_checkers
 from tests.sim.clients import Client, Session
 from tests.sim.config import config_of
 from tests.sim.disk import Disk
-from tests.sim.life import Life
+from tests.sim.life import Leftover, Life
 from tests.sim.ops import OBEDIENT
 from tests.sim.pages import FLEETS, pattern, prompts
 from tests.sim.rogues import ROGUE, Rogue
@@ -71,6 +71,7 @@ class World:
         self.checkers = all_checkers(self)
         self._generation = 0
         self._lives = 0
+        self._leftover: Leftover = {}
         self._new_life()
         self.clients = [
             *(Client(self, number, OBEDIENT) for number in range(self.config.clients)),
@@ -230,7 +231,8 @@ class World:
 
     def _new_life(self) -> None:
         self._lives += 1
-        self.life = Life(self, self._lives)
+        self.life = Life(self, self._lives, self._leftover)
+        self._leftover = {}
         for checker in self.checkers:
             checker.begin(self.life)
         self.life.begin()
@@ -245,6 +247,7 @@ class World:
 
     def _end_life(self, *, power: bool) -> None:
         damage = 0.02 if power else 0.005
+        self._leftover = {} if power or self.life.stopping else self.life.leave_behind()
         self.life.die()
         if power:
             self.disk.lose_power()

@@ -16,7 +16,14 @@ from tests.sim.life import Life
 from tests.sim.trace import shown
 
 from onggi_core.engine.actions import Action, Answer, ForgetPage, ReadRun, WriteRun
-from onggi_core.engine.events import Adopted, Event, IoOutcome, ReadEnded, WriteEnded
+from onggi_core.engine.events import (
+    Adopted,
+    Event,
+    ExtentTouched,
+    IoOutcome,
+    ReadEnded,
+    WriteEnded,
+)
 from onggi_core.engine.state import LEASE_S
 from onggi_core.wire.replies import Looked, Slot, StoreCompleted, StoreFilled, StorePrepared
 from onggi_core.wire.requests import (
@@ -43,6 +50,9 @@ class Visibility(Checker):
         change = self.life.change
         if isinstance(event, Adopted):
             self._on_disk.update((event.space.fingerprint, key) for key in event.keys)
+        elif isinstance(event, ExtentTouched):
+            for part in event.held:
+                self._in_arena.update((part.space.fingerprint, key) for key in part.keys)
         elif isinstance(event, ReadEnded | WriteEnded):
             self._moved(self._jobs.pop(event.job), event.outcomes)
         if change.sealed is not None:
