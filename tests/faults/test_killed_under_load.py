@@ -18,12 +18,15 @@ import pytest
 from agent_process import MIB, AgentProcess, BareClient, until
 from workers import WORKERS, StartWorker, stop_worker
 
+from onggi_core.board.layout import Layout, slots_for
+
 KILLS = 10
 KILLS_SOAK = 200
 START_S_MAX = 1.2
 """A start takes half a second to more than one on a busy machine."""
 SERVING_S_MAX = 0.5
 DISK_BYTES = 32 * MIB
+BOARD_BYTES = Layout(slots_for(16 * MIB)).nbytes
 
 FLAGS = ("--memory", "16MiB", "--extent", "4MiB", "--disk", "32MiB")
 
@@ -86,7 +89,7 @@ def _kill_under_load(
         if disk.exists():
             assert sum(p.stat().st_blocks * 512 for p in disk.iterdir()) <= DISK_BYTES
         used = sum(p.stat().st_blocks * 512 for p in agent.folder.iterdir())
-        assert used <= 16 * MIB + 64 * 1024
+        assert used <= 16 * MIB + BOARD_BYTES + 64 * 1024
     agent = start_agent()
     agent.wait_for("listening")
     stats = _wait_for_traffic(agent)
