@@ -39,13 +39,13 @@ def _take_over(state: State, part: Held) -> int:
         if index.host.states[block] == PageState.FREE:
             blocks.append(block)
             places.append(place)
-    run = as_run(blocks)
-    if not run or not _given(state, space.stride_bytes, places, blocks):
+    if not blocks or not _given(state, space.stride_bytes, places, blocks):
         for block in blocks:
             index.forget_if_nowhere(block)
         return 0
-    host.adopt(space, run, places, state.use(len(blocks)))
-    state.show(space, run)
+    # One by one, since children of theirs may be known that are on disk alone or come later
+    host.adopt(space, blocks, places, state.use(len(blocks)))
+    state.show(space, as_run(blocks))
     if state.has_disk:
         disk = index.disk.states
         state.dirty.update({block: None for block in blocks if disk[block] == PageState.FREE})
