@@ -189,6 +189,8 @@ class Part:
         self.process: subprocess.Popen[bytes] | None = None
         self.overrides: dict[str, str] = {}
         """Of the environment that the Deployment gives it, from the next start on."""
+        self.prefix: list[str] = []
+        """Words in front of the command, from the next start on."""
 
     def start(self) -> None:
         installed, name = self._installed, self._name
@@ -210,7 +212,10 @@ class Part:
         }
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "onggi_operator", name], env=env, stdout=log, stderr=log
+                [*self.prefix, sys.executable, "-m", "onggi_operator", name],
+                env=env,
+                stdout=log,
+                stderr=log,
             )
         if name == "webhook":
             installed.expose_webhook()

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from onggi_operator.inject.revision import revision_of
+from onggi_operator.kube.client import Unreachable
+from onggi_operator.webhook.kubernetes import read_version
 from onggi_operator.webhook.revisions import KEPT_MAX, Record, changes, read_records
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -160,3 +162,39 @@ def test_a_revision_is_written_down_once_and_the_oldest_go() -> None:
 
 def test_what_somebody_else_put_there_is_left_out() -> None:
     assert read_records({"a": "nope", "b": "{}", "c": "[]"}) == {}
+
+
+@pytest.mark.parametrize("restart", ["Always", "Never", "OnFailure"])
+def test_before_native_sidecars_no_pod_gets_an_agent(kit: Any, restart: str) -> None:
+    """It would be an init container that never ends."""
+    install = replace(kit.INSTALL, kubernetes=(1, 28))
+    reason, message = kit.skipped(kit.pod(restartPolicy=restart), install=install)
+    assert reason == "OldKubernetes"
+    assert "1.28" in message
+    kit.inject(kit.pod(), install=replace(kit.INSTALL, kubernetes=(1, 29)))
+
+
+class Answers:
+    """An API server that answers one thing."""
+
+    def __init__(self, answer: Any) -> None:
+        self.answer = answer
+
+    async def get(self, path: str) -> Any:
+        assert path == "/version"
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+@pytest.mark.parametrize(
+    ("answer", "version"),
+    [
+        ({"major": "1", "minor": "33"}, (1, 33)),
+        ({"major": "1", "minor": "28+"}, (1, 28)),
+        ({"major": "1"}, None),
+        (Unreachable("away"), None),
+    ],
+)
+async def test_the_version_is_read_where_it_can_be(answer: Any, version: Any) -> None:
+    assert await read_version(Answers(answer)) == version  # type: ignore[arg-type]

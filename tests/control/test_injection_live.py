@@ -2,6 +2,7 @@
 injectors, defaults and quotas of a namespace, Pod Security, names, upgrades."""
 
 import copy
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -395,3 +396,24 @@ def test_a_pin_outlives_an_upgrade(cluster: Any) -> None:
     after = cluster.server.request("GET", f"{pods()}/{before['metadata']['name']}")
     assert after["spec"] == before["spec"]
     assert len(cluster.server.request("GET", path)["data"]) >= 2
+
+
+def test_the_webhook_runs_as_a_user_that_has_no_name(cluster: Any) -> None:
+    """As in a namespace that gives each of its pods an id of its own. The image sets LOGNAME and
+    HOME; nothing else may ask who this is."""
+    another = ["unshare", "--user", "--map-user=54321", "--map-group=54321"]
+    try:
+        works = subprocess.run([*another, "true"], capture_output=True).returncode == 0
+    except FileNotFoundError:
+        works = False
+    if not works:
+        pytest.skip("no user namespaces here")
+    assert cluster.part.stop() == 0
+    cluster.part.prefix = another
+    cluster.part.overrides = {"LOGNAME": "onggi", "HOME": "/nonexistent"}
+    cluster.part.start()
+    try:
+        made = until(lambda: _injected(cluster.server.request("POST", pods(), pod())))
+    finally:
+        cluster.part.prefix, cluster.part.overrides = [], {}
+    assert inits(made) == ["onggi-agent", "onggi-client"]

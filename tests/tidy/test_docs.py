@@ -6,11 +6,14 @@ import re
 from dataclasses import fields
 from pathlib import Path
 
+import pytest
+
 from onggi.connectors.vllm.options import Options
 from onggi.connectors.vllm.tally import COUNTERS
 from onggi_core.engine.session import TICKETS_MAX
 from onggi_core.page import MOVES
 from onggi_core.wire import frame
+from onggi_operator.inject.outcome import SkipReason
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
@@ -51,11 +54,20 @@ def test_the_agents_page_names_every_event_that_it_logs() -> None:
     assert logged == named
 
 
-def test_the_tests_that_the_testing_page_names_are_there() -> None:
-    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", (DOCS / "testing.md").read_text())
+@pytest.mark.parametrize("page", ["testing.md", "injection.md"])
+def test_the_tests_that_a_page_names_are_there(page: str) -> None:
+    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", (DOCS / page).read_text())
     assert len(named) > 20
     for path, name in named:
         text = (DOCS.parent / path).read_text()
-        assert re.search(rf"^def {name}\(", text, re.MULTILINE), f"{path}::{name}"
+        assert re.search(rf"^(async )?def {name}\(", text, re.MULTILINE), f"{path}::{name}"
+
+
+def test_the_injection_page_has_every_reason_for_a_skip() -> None:
+    text = (DOCS / "injection.md").read_text()
+    assert {reason.value for reason in SkipReason if f"`{reason.value}`" not in text} == set()
+
+
+def test_the_testing_page_lists_every_test_of_faults() -> None:
     listed = set(re.findall(r"^\| `(test_\w+\.py)` \|", (DOCS / "testing.md").read_text(), re.M))
     assert listed == {path.name for path in (DOCS.parent / "tests/faults").glob("test_*.py")}

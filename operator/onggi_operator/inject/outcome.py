@@ -42,6 +42,8 @@ class SkipReason(str, Enum):
     """The engine's container mounts something of its own where Onggi's folders belong."""
     NAME_TAKEN = "NameTaken"
     """The pod has a container or volume of its own with one of Onggi's names."""
+    OLD_KUBERNETES = "OldKubernetes"
+    """The cluster is older than native sidecars (1.29), and an agent would hold up its pod."""
     OWN_AGENT = "OwnAgent"
     """The pod has an agent already that Onggi did not put there for this pool."""
     PLUGINS_RESTRICTED = "PluginsRestricted"

@@ -2,7 +2,7 @@
 that one pod always gets the same reason."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from onggi_core.quantity import exact_quantity, format_size
 from onggi_operator import names
@@ -36,6 +36,8 @@ from onggi_operator.inject.request import Request, annotations_of
 from onggi_operator.inject.revision import chosen
 from onggi_operator.pool import Medium, Pool
 
+NATIVE_SIDECARS_SINCE: Final = (1, 29)
+
 
 def plan_injection(
     pod: Mapping[str, Any],
@@ -48,6 +50,13 @@ def plan_injection(
     spec = pod["spec"]
     if already_injected(pod, pool.name):
         return Untouched("has its agent already")
+    if install.kubernetes is not None and install.kubernetes < NATIVE_SIDECARS_SINCE:
+        version = ".".join(map(str, install.kubernetes))
+        return Skipped(
+            SkipReason.OLD_KUBERNETES,
+            f"Kubernetes {version} has no native sidecars, which came with 1.29; an agent would"
+            " keep the pod from starting, or from ending",
+        )
     if not pool.injection.enabled:
         return Skipped(
             SkipReason.INJECTION_OFF, f"pool {pool.name} has spec.injection.enabled: false"

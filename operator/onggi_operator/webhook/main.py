@@ -15,6 +15,7 @@ from onggi_operator.settings import WebhookSettings
 from onggi_operator.tls.keeper import CHECK_PERIOD_S, CHECK_SOON_S, CertificateKeeper
 from onggi_operator.tls.names import serving_hosts
 from onggi_operator.webhook.configuration import trust
+from onggi_operator.webhook.kubernetes import read_version
 from onggi_operator.webhook.revisions import Revisions
 from onggi_operator.webhook.server import AdmissionServer
 from onggi_operator.webhook.sources import Sources
@@ -35,6 +36,7 @@ async def run_webhook(settings: WebhookSettings, access: ApiAccess, stop: asynci
             now=lambda: datetime.now(UTC),
         )
         sources = Sources(api)
+        kubernetes = await read_version(api)
         trusted = asyncio.Event()
         revisions = Revisions(api, settings)
 
@@ -50,7 +52,7 @@ async def run_webhook(settings: WebhookSettings, access: ApiAccess, stop: asynci
             return None
 
         server = AdmissionServer(
-            sources, lambda: _installation(settings, keeper, revisions), registry
+            sources, lambda: _installation(settings, keeper, revisions, kubernetes), registry
         )
         host = settings.listen_host
         async with (
@@ -71,7 +73,10 @@ async def run_webhook(settings: WebhookSettings, access: ApiAccess, stop: asynci
 
 
 def _installation(
-    settings: WebhookSettings, keeper: CertificateKeeper, revisions: Revisions
+    settings: WebhookSettings,
+    keeper: CertificateKeeper,
+    revisions: Revisions,
+    kubernetes: tuple[int, int] | None,
 ) -> Installation:
     service = f"{settings.operator_service}.{settings.release_namespace}.svc"
     return Installation(
@@ -81,6 +86,7 @@ def _installation(
         operator_url=f"https://{service}:{settings.heartbeat_port}",
         ca_pem=keeper.ca_pem or "",
         revisions=revisions.images,
+        kubernetes=kubernetes,
     )
 
 
