@@ -11,6 +11,9 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Final
 
+OF_ENGINES: Final = ("ONGGI_SOCKET", "ONGGI_MODEL_REVISION", "ONGGI_TENANT", "ONGGI_CONFIGURE")
+"""What an engine's client reads. On a laptop its agent has them in its environment too."""
+
 NEAR: Final = 0.6
 """How alike two names are that one is offered in the place of the other."""
 NEAR_OTHERS: Final = 0.85
@@ -48,7 +51,12 @@ def misspelt(
     endings = [one.removeprefix(ours) for one in known if one.startswith(ours)]
     for name, value in environment.items():
         upper = name.upper()
-        if name in known or not upper.startswith(family) or is_service_link(name, value):
+        if (
+            name in known
+            or name in OF_ENGINES
+            or not upper.startswith(family)
+            or is_service_link(name, value)
+        ):
             continue
         if ours and upper.startswith(ours):
             meant = nearest(upper.removeprefix(ours), endings)  # all that is alike is no sign

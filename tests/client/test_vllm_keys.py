@@ -11,13 +11,14 @@ import pytest
 from vllm_stand_ins import BLOCK, Request
 
 from onggi import block_keys
-from onggi.connectors.vllm import weights
+from onggi.connectors.vllm import options, weights
 from onggi.connectors.vllm.adapters import Adapters
 from onggi.connectors.vllm.identity import StandBack, check_supported, identity, say_what_changed
 from onggi.connectors.vllm.keys import RequestKeys
 from onggi.connectors.vllm.options import Options, read_options
 from onggi.connectors.vllm.weights import WeightsUnknown, revision
 from onggi_core.identity import fingerprint
+from onggi_core.variables import OF_ENGINES
 
 TOKENS = list(range(5 * BLOCK))
 
@@ -274,11 +275,16 @@ def test_the_field_that_changed_is_named(tmp_path: Path, caplog: pytest.LogCaptu
 
 def test_options_come_from_the_config_then_the_environment() -> None:
     environment = {"ONGGI_SOCKET": "/env", "ONGGI_TENANT": "t"}
-    options = read_options({"socket": "/config", "deadline_s": 0.1}, environment)
-    assert (options.socket, options.tenant, options.deadline_s) == ("/config", "t", 0.1)
+    found = read_options({"socket": "/config", "deadline_s": 0.1}, environment)
+    assert (found.socket, found.tenant, found.deadline_s) == ("/config", "t", 0.1)
     assert read_options({}, {}).socket == ""
     assert (read_options({}, {}).layerwise, read_options({}, {}).load) == ("auto", "worth")
     assert read_options({"layerwise": "off", "load": "always"}, {}).load == "always"
+
+
+def test_every_variable_that_is_read_is_known_as_ours() -> None:
+    read = {value for name, value in vars(options).items() if name.endswith("_VARIABLE")}
+    assert read == set(OF_ENGINES)
 
 
 @pytest.mark.parametrize(

@@ -148,6 +148,8 @@ def test_a_misspelt_variable_is_told_and_those_of_a_service_are_not(
         "ONGGI_PORT": "tcp://10.0.0.1:80",
         "ONGGI_SERVICE_HOST": "10.0.0.1",
         "ONGGI_HOME": "/o",
+        "ONGGI_CONFIGURE": "Manual",
+        "ONGGI_MODEL_REVISION": "1",
     }.items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("ONGGI_SOCKET", raising=False)

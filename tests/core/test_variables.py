@@ -54,6 +54,7 @@ def test_each_unread_variable_comes_with_the_one_that_was_meant() -> None:
         "ONGGI_AGENT_MEMORY": "1GiB",
         "ONGGI_CONFG": "/c",
         "ONGGI_SOCKET": "/s",
+        "ONGGI_CONFIGURE": "Manual",
         "ONGGI": "1",
         "PATH": "/",
     }

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from onggi.client import DEADLINE_S
-from onggi_core.variables import misspelt, nearest
+from onggi_core.variables import OF_ENGINES, misspelt, nearest
 
 SOCKET_VARIABLE: Final = "ONGGI_SOCKET"
 REVISION_VARIABLE: Final = "ONGGI_MODEL_REVISION"
 TENANT_VARIABLE: Final = "ONGGI_TENANT"
-VARIABLES: Final = (SOCKET_VARIABLE, REVISION_VARIABLE, TENANT_VARIABLE)
+CONFIGURE_VARIABLE: Final = "ONGGI_CONFIGURE"
 FAMILY: Final = "ONGGI_"
 
 DISK_WAIT_S: Final = 2.0
@@ -62,7 +62,7 @@ def unread_variables(environment: Mapping[str, str] = os.environ) -> list[str]:
     misspelt would share its blocks with everybody."""
     return [
         f"{name} is no variable of Onggi's and was not read; did you mean {meant}?"
-        for name, meant in misspelt(environment, VARIABLES, ours="", family=FAMILY)
+        for name, meant in misspelt(environment, OF_ENGINES, ours="", family=FAMILY)
     ]
 
 

@@ -13,11 +13,14 @@ import os
 from typing import Any
 
 from onggi.connectors.vllm.guard import log
-from onggi.connectors.vllm.options import SOCKET_VARIABLE, unread_variables
+from onggi.connectors.vllm.options import (
+    CONFIGURE_VARIABLE,
+    SOCKET_VARIABLE,
+    unread_variables,
+)
 
 CONNECTOR = "OnggiConnector"
 MODULE = "onggi.connectors.vllm"
-CONFIGURE_VARIABLE = "ONGGI_CONFIGURE"
 _MARK = "_onggi_wrapped"
 
 
