@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -57,13 +57,24 @@ def space_for(page_bytes: int, block_tokens: int = 16) -> SpaceSpec:
 class AgentUnderTest:
     """`with AgentUnderTest(memory="512MiB") as agent:` removes everything at the end.
 
-    disk: size of the disk tier; "0" for none.
+    disk: size of the disk tier; "0" for none. identity: what it tells an operator of itself, by
+    variable; its token is its pod's name. flags: more of the agent's own.
     """
 
-    def __init__(self, *, memory: str, disk: str = "0", extent: str = "64MiB") -> None:
+    def __init__(
+        self,
+        *,
+        memory: str,
+        disk: str = "0",
+        extent: str = "64MiB",
+        identity: Mapping[str, str] | None = None,
+        flags: Sequence[str] = (),
+    ) -> None:
         self._memory = memory
         self._disk = disk
         self._extent = extent
+        self._identity = dict(identity or {})
+        self._flags = tuple(flags)
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> AgentUnderTest:
@@ -106,7 +117,8 @@ class AgentUnderTest:
         """Until its whole arena is touched. Raises AgentFailed."""
         self.launch()
         self.wait_until(
-            lambda stats: stats["arena_ready_bytes"] >= stats["arena_bytes"], "its memory ready"
+            lambda stats: stats["arena_ready_bytes"] >= stats["arena_budget_bytes"],
+            "its memory ready",
         )
         self._settle()
 
@@ -117,7 +129,14 @@ class AgentUnderTest:
         command += ["--disk-path", str(self.disk_folder / "tier")]
         command += ["--socket", str(self.socket), "--http-port", "0", "--log-level", "warning"]
         command += ["--io-deadline-s", "30"]  # a slow disk is measured, not given up
-        self._process = start_child(command, self._log)
+        environment = {f"ONGGI_AGENT_{name}": value for name, value in self._identity.items()}
+        if self._identity:
+            file = self.disk_folder / "token"
+            file.write_text(self._identity["POD_NAME"])
+            environment["ONGGI_AGENT_TOKEN_FILE"] = str(file)
+        self._process = start_child(
+            [*command, *self._flags], self._log, env={**os.environ, **environment}
+        )
 
     def _settle(self) -> None:
         """Until it does nothing by itself any more: it answers before all of its libraries are

@@ -13,6 +13,7 @@ from bench.micro.engines import misses, warm
 from bench.micro.lookup import lookups
 from bench.micro.memory import memory
 from bench.micro.together import two_clients
+from bench.rebalance import rebalances
 from bench.replay import replays
 from bench.sizes import Sizes
 
@@ -30,6 +31,7 @@ PARTS: Final[dict[str, Part]] = {
     "disk": disks,
     "memory": memory,
     "replay": replays,
+    "rebalance": rebalances,
     "ttft": warm,
     "miss": misses,
     "admission": admissions,

@@ -40,6 +40,7 @@ def _tables() -> dict[str, list[str]]:
         "reasons": _table(
             ("reason", "(type, status) meaning"), _members("plan/conditions.py", "Reason")
         ),
+        "moves": _table(("reason", "means"), _members("plan/rebalance.py", "Why")),
     }
 
 

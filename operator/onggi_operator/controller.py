@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final
 
@@ -16,8 +17,17 @@ from onggi_operator.kube.access import ApiAccess
 from onggi_operator.kube.client import ApiClient, ApiError, Unreachable
 from onggi_operator.kube.reflector import Reflector
 from onggi_operator.metrics import PoolMetrics
+from onggi_operator.names import NODES_PATH as CACHE_NODES_PATH
 from onggi_operator.names import POOLS_PATH
-from onggi_operator.observe.pods import PodView, project_pod
+from onggi_operator.node_rounds import NodeRounds
+from onggi_operator.observe.fleet import Fleet
+from onggi_operator.observe.nodes import (
+    CacheNodeView,
+    NodeView,
+    project_cache_node,
+    project_node,
+)
+from onggi_operator.observe.pods import Neighbour, PodView, project_pod
 from onggi_operator.observe.world import World
 from onggi_operator.reconcile import Reconciler, wall_clock
 from onggi_operator.serving import run_until, serving
@@ -26,6 +36,7 @@ from onggi_operator.tls.keeper import CertificateKeeper
 from onggi_operator.tls.names import serving_hosts
 
 PODS_PATH: Final = "/api/v1/pods"
+NODES_PATH: Final = "/api/v1/nodes"
 LIVING_PODS: Final = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
 """Finished pods can outnumber living ones many times over, and nothing is to be said of them."""
 
@@ -40,7 +51,12 @@ async def run_controller(
     """Serve until `stop`."""
     registry = CollectorRegistry()
     async with ApiClient(access) as api:
-        pods: Reflector[PodView] = Reflector(api, PODS_PATH, project_pod, params=LIVING_PODS)
+        pods: Reflector[PodView | Neighbour] = Reflector(
+            api, PODS_PATH, project_pod, params=LIVING_PODS
+        )
+        nodes: Reflector[NodeView] = Reflector(api, NODES_PATH, project_node)
+        own: Reflector[CacheNodeView] = Reflector(api, CACHE_NODES_PATH, project_cache_node)
+        fleet = Fleet(pods.items, nodes.items, own.items, started_s=time.monotonic())
         world = World(
             pods.items,
             started=wall_clock(),
@@ -60,6 +76,8 @@ async def run_controller(
             for event, name in (
                 (keeper.ready, "a certificate"),
                 (pods.synced, "pods"),
+                (nodes.synced, "nodes"),
+                (own.synced, "cache nodes"),
                 (pools_seen, "pools"),
             ):
                 if not event.is_set():
@@ -71,11 +89,15 @@ async def run_controller(
         )
         server = HeartbeatServer(
             world,
+            fleet,
             Identities(api, time.monotonic),
             time.monotonic,
             registry,
         )
-        reconciler = Reconciler(api, world, pods.items, settings)
+        rounds = NodeRounds(
+            api, world, fleet, time.monotonic, share=settings.node_memory_percent / 100
+        )
+        reconciler = Reconciler(api, world, rounds, pods.items, settings)
         host = settings.listen_host
         async with (
             serving(health_app(missing, registry), host, settings.health_port),
@@ -87,8 +109,10 @@ async def run_controller(
                 (
                     keeper.run(),
                     pods.run(),
+                    nodes.run(),
+                    own.run(),
                     _follow_pools(api, world, registry_for(access, world), stop, pools_seen),
-                    _after(pods.synced, pools_seen, reconciler),
+                    _after((pods.synced, nodes.synced, own.synced, pools_seen), reconciler),
                 ),
             )
     log.info("controller stopped")
@@ -115,8 +139,8 @@ async def _follow_pools(
     await follow_pools(handlers, stop)
 
 
-async def _after(pods: asyncio.Event, pools: asyncio.Event, reconciler: Reconciler) -> None:
+async def _after(seen: Sequence[asyncio.Event], reconciler: Reconciler) -> None:
     """Reconcile once everything was seen: half a world would be written as half a status."""
-    await pods.wait()
-    await pools.wait()
+    for event in seen:
+        await event.wait()
     await reconciler.run()

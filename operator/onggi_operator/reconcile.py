@@ -10,7 +10,8 @@ from typing import Any, Final
 from onggi_operator.apply.status import write_status
 from onggi_operator.kube.client import ApiClient, ApiError, Conflict, NotFound, Unreachable
 from onggi_operator.kube.reflector import Key
-from onggi_operator.observe.pods import PodView
+from onggi_operator.node_rounds import NodeRounds
+from onggi_operator.observe.pods import Neighbour, PodView
 from onggi_operator.observe.world import PoolSnapshot, World
 from onggi_operator.plan.status import plan_status
 from onggi_operator.plan.writes import is_due
@@ -37,11 +38,13 @@ class Reconciler:
         self,
         api: ApiClient,
         world: World,
-        pods: Mapping[Key, PodView],
+        nodes: NodeRounds,
+        pods: Mapping[Key, PodView | Neighbour],
         settings: ControllerSettings,
     ) -> None:
         self._api = api
         self._world = world
+        self._nodes = nodes
         self._pods = pods
         self._interval_s = settings.status_interval_s
         self._written_s: dict[Key, float] = {}
@@ -62,12 +65,14 @@ class Reconciler:
         snapshot = self._world.snapshot(now_s=now_s)
         keys = {pool.key for pool in snapshot}
         self._written_s = {key: at_s for key, at_s in self._written_s.items() if key in keys}
+        await self._nodes.round(now=now)
         for pool in snapshot:
-            wanted = plan_status(pool, now_s=now_s, now=now)
+            wanted = plan_status(pool, now_s=now_s, now=now, moves=self._nodes.moves_of(pool.key))
             if self._is_due(pool, wanted, now_s):
                 await self._write(pool, wanted, now_s, now)
             await asyncio.sleep(0)  # between pools, agents are answered
-        await self._teller.tell_pods(self._pods.values(), now=now)
+        asking = [pod for pod in self._pods.values() if isinstance(pod, PodView)]
+        await self._teller.tell_pods(asking, now=now)
 
     def _is_due(self, pool: PoolSnapshot, wanted: Mapping[str, Any], now_s: float) -> bool:
         return is_due(

@@ -92,10 +92,8 @@ class Demand:
     asked_tokens: int = 0
     """Prompt tokens asked about since the agent's start."""
     curve: tuple[tuple[int, float], ...] = ()
-    """(bytes, share of what is asked for that would be hits) by rising size of the larger tier."""
-    curve_tokens: int = 0
-    """How many tokens' worth of asking the curve is drawn from; it begins anew when a budget
-    changes."""
+    """(bytes, share of what is asked for that would be hits) by rising size of the larger tier.
+    Empty until it is drawn from enough; it begins anew when a budget changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +222,7 @@ def _demand(fields: Fields) -> Demand:
     if "demand" not in fields.values:
         return Demand()
     inner = fields.child("demand")
-    return Demand(inner.count("asked_tokens"), inner.points("curve"), inner.count("curve_tokens"))
+    return Demand(inner.count("asked_tokens"), inner.points("curve"))
 
 
 def _tier_blocks(fields: Fields) -> TierBlocks:

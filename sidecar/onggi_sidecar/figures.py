@@ -81,7 +81,6 @@ def make_heartbeat(
         demand=Demand(
             asked_tokens=demand["asked_tokens"],
             curve=tuple((size_bytes, share) for size_bytes, share in demand["curve"]),
-            curve_tokens=demand["curve_tokens"],
         ),
         pending_blocks=figures["pending_blocks"],
         draining=draining,

@@ -45,7 +45,7 @@ BEAT = Heartbeat(
     clients=1,
     sequence=7,
     held=TierBytes(2 << 30, 4 << 30),
-    demand=Demand(4096, ((1 << 28, 0.1), (1 << 30, 0.25)), 2048),
+    demand=Demand(4096, ((1 << 28, 0.1), (1 << 30, 0.25))),
     pending_blocks=3,
     draining=True,
 )

@@ -19,7 +19,10 @@ from onggi_core.heartbeat import (
 from onggi_operator.bounded import bounded
 from onggi_operator.heartbeat.identity import Caller, Identities
 from onggi_operator.kube.client import ApiError, Unreachable
+from onggi_operator.observe.accounts import Report
+from onggi_operator.observe.fleet import Fleet
 from onggi_operator.observe.world import World
+from onggi_operator.plan.grants import disk_limit_bytes
 
 HEARTBEAT_PATH: Final = "/v1/heartbeat"
 REQUEST_S: Final = 10.0
@@ -36,11 +39,13 @@ class HeartbeatServer:
     def __init__(
         self,
         world: World,
+        fleet: Fleet,
         identities: Identities,
         clock: Callable[[], float],
         registry: CollectorRegistry,
     ) -> None:
         self._world = world
+        self._fleet = fleet
         self._identities = identities
         self._clock = clock
         self._answers = Counter(
@@ -91,12 +96,29 @@ class HeartbeatServer:
         asked = self._world.pool_of_pod((beat.namespace, beat.pod), beat.pod_uid)
         if asked is not None and asked != beat.pool:
             return _refused(403, f"pod {beat.pod} asks for pool {asked}, not {beat.pool}")
-        if not self._world.hear(beat, now_s=self._clock()):
+        now_s = self._clock()
+        report = self._fleet.hear(beat, now_s=now_s)
+        if report is Report.TOO_MANY or not self._world.hear(beat, now_s=now_s):
             return _refused(503, "there are too many agents already", retry_s=60)
-        # A pool that is gone leaves its engines alone: they go on as they are.
-        mode = self._world.mode_for((beat.namespace, beat.pool)) or beat.mode
-        body = dump_directive(Directive(mode, self._world.report_interval_s()))
+        body = dump_directive(self._directive(beat, report))
         return web.Response(body=body, content_type="application/json")
+
+    def _directive(self, beat: Heartbeat, report: Report) -> Directive:
+        """A pool that is gone leaves its engines alone: they go on as they are. Whoever sent a
+        report that was overtaken has given up on its answer, so that says nothing of sizes."""
+        interval_s = self._world.report_interval_s()
+        pool = self._world.pool((beat.namespace, beat.pool))
+        if pool is None:
+            return Directive(beat.mode, interval_s)
+        if report is Report.OVERTAKEN:
+            return Directive(pool.mode, interval_s)
+        return Directive(
+            pool.mode,
+            interval_s,
+            host_bytes=self._fleet.answer(beat.pod_uid),
+            disk_bytes=disk_limit_bytes(pool, self._fleet.disk_bytes((beat.namespace, beat.pod))),
+            drain=self._fleet.is_leaving(beat.pod_uid),
+        )
 
 
 def _refused(status: int, why: str, *, retry_s: int | None = None) -> web.Response:

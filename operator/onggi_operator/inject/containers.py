@@ -102,7 +102,7 @@ def agent_container(
         "imagePullPolicy": install.pull_policy,
         "command": ["onggi", "agent"],
         "restartPolicy": "Always",
-        "env": _environment(pool, sizes, install),
+        "env": _environment(pool, sizes, traits, install),
         "resources": agent_resources(pool, sizes, traits),
         "securityContext": security_context(pool),
         "volumeMounts": _mounts(pool, sizes, traits),
@@ -225,11 +225,16 @@ def _mounts(pool: Pool, sizes: Sizes, traits: PodTraits) -> list[dict[str, Any]]
     return mounts
 
 
-def _environment(pool: Pool, sizes: Sizes, install: Installation) -> list[dict[str, Any]]:
+def _environment(
+    pool: Pool, sizes: Sizes, traits: PodTraits, install: Installation
+) -> list[dict[str, Any]]:
+    """The agent starts with the memory that its pod requested, which is all of it in a Guaranteed
+    one; the operator grants the rest out of what the node has."""
+    started_bytes = sizes.memory_bytes if traits.guaranteed else sizes.memory_request_bytes
     values = {
         "POOL": pool.name,
         "MODE": pool.mode.value,
-        "MEMORY": str(sizes.memory_request_bytes),
+        "MEMORY": str(started_bytes),
         "MEMORY_MAX": str(sizes.memory_bytes),
         "HUGEPAGES": pool.hugepages.value,
         "DISK": str(sizes.disk_bytes),

@@ -7,11 +7,24 @@ from typing import Any
 from onggi_operator import names
 from onggi_operator.inject.outcome import Stamp, read_status
 from onggi_operator.inject.request import annotations_of
+from onggi_operator.observe.requests import memory_request
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSizes:
+    """What an injected agent was made for: the memory it starts with, what it may grow to, and its
+    disk."""
+
+    memory_bytes: int
+    memory_max_bytes: int
+    disk_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class PodView:
-    """A living pod that asks for a pool. `stamp` None: the webhook never saw it."""
+    """A living pod that asks for a pool. `stamp` None: the webhook never saw it. `node` is empty
+    until the pod has one; `sizes` None without an agent. `owner` is what made it and would make it
+    again: kind and name, None for a bare pod."""
 
     namespace: str
     name: str
@@ -21,14 +34,27 @@ class PodView:
     stamp: Stamp | None
     running: bool
     deleting: bool
+    node: str = ""
+    request_bytes: int = 0
+    sizes: AgentSizes | None = None
+    owner: tuple[str, str] | None = None
 
 
-def project_pod(pod: Mapping[str, Any]) -> PodView | None:
-    """None for pods that are none of Onggi's business: they ask for nothing, or opted out."""
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    """A pod that asks nothing of Onggi: what it takes of its node."""
+
+    node: str
+    request_bytes: int
+
+
+def project_pod(pod: Mapping[str, Any]) -> PodView | Neighbour | None:
+    """None for pods that are no matter here: without a node, and asking for nothing."""
     annotations = annotations_of(pod)
     pool = annotations.get(names.POOL)
+    node = str(pod["spec"].get("nodeName") or "")
     if not pool or annotations.get(names.INJECT) == "false":
-        return None
+        return Neighbour(node, memory_request(pod["spec"])) if node else None
     meta, status = pod["metadata"], pod.get("status") or {}
     return PodView(
         namespace=meta["namespace"],
@@ -39,4 +65,31 @@ def project_pod(pod: Mapping[str, Any]) -> PodView | None:
         stamp=read_status(annotations.get(names.STATUS, "")),
         running=status.get("phase") == "Running",
         deleting="deletionTimestamp" in meta,
+        node=node,
+        request_bytes=memory_request(pod["spec"]) if node else 0,
+        sizes=_sizes(pod["spec"]),
+        owner=_owner(meta),
     )
+
+
+def _sizes(spec: Mapping[str, Any]) -> AgentSizes | None:
+    """From the agent's own environment: what it goes by, whatever the pool says today."""
+    for container in spec.get("initContainers") or ():
+        if container.get("name") == names.AGENT_CONTAINER:
+            env = {entry["name"]: entry.get("value") for entry in container.get("env") or ()}
+            memory = _number(env.get("ONGGI_AGENT_MEMORY"))
+            most = _number(env.get("ONGGI_AGENT_MEMORY_MAX"))
+            return AgentSizes(memory, max(memory, most), _number(env.get("ONGGI_AGENT_DISK")))
+    return None
+
+
+def _number(said: str | None) -> int:
+    """Onggi writes plain bytes; anything else was put there by somebody else."""
+    return int(said) if said and said.isdecimal() and len(said) < 20 else 0
+
+
+def _owner(meta: Mapping[str, Any]) -> tuple[str, str] | None:
+    for one in meta.get("ownerReferences") or ():
+        if one.get("controller"):
+            return str(one["kind"]), str(one["name"])
+    return None

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from onggi_core.heartbeat import Heartbeat, Mode
+from onggi_core.heartbeat import Heartbeat
 from onggi_operator.kube.reflector import Key, key_of
-from onggi_operator.observe.pods import PodView
+from onggi_operator.observe.pods import Neighbour, PodView
 from onggi_operator.observe.totals import Counted, Counters, Ledger, ledger_of
 from onggi_operator.pool import Pool, PoolUnreadable, read_pool
 
@@ -77,7 +77,7 @@ class World:
 
     def __init__(
         self,
-        pods: Mapping[Key, PodView],
+        pods: Mapping[Key, PodView | Neighbour],
         *,
         started: str,
         started_s: float,
@@ -108,15 +108,19 @@ class World:
     def lose_pool(self, key: Key) -> None:
         self._pools.pop(key, None)
 
-    def mode_for(self, key: Key) -> Mode | None:
-        """What agents of this pool should do; None when nobody here can say."""
+    def pool(self, key: Key) -> Pool | None:
+        """None when it is not there, or nobody here can read it."""
         record = self._pools.get(key)
-        return record.pool.mode if record and isinstance(record.pool, Pool) else None
+        return record.pool if record and isinstance(record.pool, Pool) else None
+
+    def pools(self) -> dict[Key, Pool]:
+        """Those that can be read."""
+        return {key: pool for key in self._pools if (pool := self.pool(key)) is not None}
 
     def pool_of_pod(self, key: Key, uid: str) -> str | None:
         """The pool that a pod asks for; None when the pod is not known (yet)."""
         pod = self._pods.get(key)
-        return pod.pool if pod is not None and pod.uid == uid else None
+        return pod.pool if isinstance(pod, PodView) and pod.uid == uid else None
 
     def hear(self, beat: Heartbeat, *, now_s: float) -> bool:
         """Take a report in. False when there are too many agents already."""
@@ -128,7 +132,9 @@ class World:
                 return False
             self._agents += 1
         pod = self._pods.get((beat.namespace, beat.pod))
-        newborn = pod is not None and pod.uid == beat.pod_uid and pod.created > self._started
+        newborn = (
+            isinstance(pod, PodView) and pod.uid == beat.pod_uid and pod.created > self._started
+        )
         record.ledger.absorb(beat, newborn=newborn)
         record.heard[beat.pod_uid] = Heard(beat, now_s)
         return True
@@ -137,10 +143,15 @@ class World:
         """What agents are told: longer when there are many."""
         return max(self._interval_s, self._agents / REPORTS_PER_S_MAX)
 
+    def fresh_s(self) -> float:
+        """An agent that has not reported for longer is silent."""
+        return max(FRESH_S_MIN, FRESH_REPORTS * self.report_interval_s())
+
     def snapshot(self, *, now_s: float) -> tuple[PoolSnapshot, ...]:
         """Every pool, and forget agents whose pods are gone."""
         by_pool: dict[Key, list[PodView]] = {key: [] for key in self._pools}
-        for pod in self._pods.values():
+        asking = (pod for pod in self._pods.values() if isinstance(pod, PodView))
+        for pod in asking:
             if (pods := by_pool.get((pod.namespace, pod.pool))) is not None and not pod.deleting:
                 pods.append(pod)
         snapshots = tuple(
@@ -171,7 +182,7 @@ class World:
             totals=record.ledger.totals,
             agents=dict(record.ledger.agents),
             started_s=self._started_s,
-            fresh_s=max(FRESH_S_MIN, FRESH_REPORTS * self.report_interval_s()),
+            fresh_s=self.fresh_s(),
         )
 
 

@@ -10,6 +10,7 @@ from onggi_operator.observe.world import PoolSnapshot
 from onggi_operator.plan.census import Census, beats_of, census
 from onggi_operator.plan.conditions import Finding, Reason, Status, Type, written
 from onggi_operator.plan.findings import findings
+from onggi_operator.plan.nodes import ToldMove, move_field
 from onggi_operator.plan.warm import plan_nodes
 
 LISTED_MAX: Final = 20
@@ -24,8 +25,11 @@ SHOWN_WHEN_WELL: Final = (Reason.OBSERVING, Reason.PAUSED)
 """Nothing is wrong, and nothing is saved either: a reader should not wonder why."""
 
 
-def plan_status(world: PoolSnapshot, *, now_s: float, now: str) -> dict[str, Any]:
-    """`now_s` is the monotonic time of heartbeats, `now` the wall clock as the API writes it."""
+def plan_status(
+    world: PoolSnapshot, *, now_s: float, now: str, moves: Sequence[ToldMove] = ()
+) -> dict[str, Any]:
+    """`now_s` is the monotonic time of heartbeats, `now` the wall clock as the API writes it;
+    `moves` are those of the pool's agents that nodes last planned."""
     pods = census(world, now_s=now_s)
     found = findings(world, pods, now=now)
     capacity, used = _bytes(world, pods)
@@ -42,6 +46,7 @@ def plan_status(world: PoolSnapshot, *, now_s: float, now: str) -> dict[str, Any
         "skipped": [_skipped(pod) for pod in _newest(pods.skipped)],
         "missed": [{"pod": pod.name, "created": pod.created} for pod in _newest(pods.missed)],
         "nodes": plan_nodes(world, pods, now_s=now_s, now=now),
+        "moves": [{"node": move.node, **move_field(move)} for move in moves[:LISTED_MAX]],
         "capacity": capacity,
         "used": used,
         **totals_fields(world.totals),

@@ -42,7 +42,6 @@ class Following:
         "_waiting_blocks",
         "asked_blocks",
         "asked_tokens",
-        "block_tokens",
         "ghosts",
     )
 
@@ -51,8 +50,6 @@ class Following:
         """None until the first prompt says how large a block is."""
         self.asked_blocks = 0
         self.asked_tokens = 0
-        self.block_tokens = 0
-        """Of the last prompt."""
         self._budget_bytes = 0
         self._block_bytes = 0
         self._waiting: deque[tuple[Sequence[bytes], int]] = deque()
@@ -63,9 +60,9 @@ class Following:
         """A prompt was asked about, for the one time that it counts."""
         if state.mode is Mode.PAUSED or not keys:
             return
-        self.block_tokens = session.spaces[0].spec.block_tokens
+        block_tokens = session.spaces[0].spec.block_tokens
         self.asked_blocks += len(keys)
-        self.asked_tokens += len(keys) * self.block_tokens
+        self.asked_tokens += len(keys) * block_tokens
         seen = keys[:ASKED_MAX]
         self._waiting.append((seen, sum(space.stride_bytes for space in session.spaces)))
         self._waiting_blocks += len(seen)
@@ -89,7 +86,7 @@ class Following:
             return {
                 "policy": "",
                 "curve": [],
-                "demand": self._demand([], 0),
+                "demand": self._demand([]),
                 "observe": self._observed(0.0),
             }
         best = self.ghosts.best()
@@ -97,16 +94,15 @@ class Following:
         return {
             "policy": best.value,
             "curve": curve,
-            "demand": self._demand(curve, self.ghosts.asked_blocks),
+            "demand": self._demand(curve if self.ghosts.settled else []),
             "observe": self._observed(self.ghosts.shares()[best]),
         }
 
-    def _demand(self, curve: Sequence[Sequence[Any]], drawn_blocks: int) -> dict[str, Any]:
-        """For the operator: the curve in bytes, and how much it was drawn from."""
+    def _demand(self, curve: Sequence[Sequence[Any]]) -> dict[str, Any]:
+        """For the operator: the curve in bytes, once it is drawn from enough to act on."""
         return {
             "asked_tokens": self.asked_tokens,
             "curve": sorted({blocks * self._block_bytes: share for blocks, share in curve}.items()),
-            "curve_tokens": drawn_blocks * self.block_tokens,
         }
 
     def _observed(self, share: float) -> dict[str, Any]:

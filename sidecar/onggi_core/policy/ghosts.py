@@ -44,6 +44,9 @@ CURVE: Final = (0.25, 0.5, 2.0, 4.0)
 _WINDOW: Final = 4
 """After so many sampled keys, in ghost caches' sizes, the past counts half."""
 
+_SETTLED: Final = 2
+"""At most half of `_WINDOW`, or fading would unsettle the curve again and again."""
+
 _AHEAD: Final = 0.005
 _SURE: Final = 4.0
 """Another policy takes over when it is ahead by a two-hundredth of the hits, and by four standard
@@ -114,9 +117,10 @@ class Ghosts:
         return self._choosers[self._at]
 
     @property
-    def asked_blocks(self) -> int:
-        """Of how many blocks asked for the curve is drawn; what is long past counts less."""
-        return round(self._asked) << self.shift
+    def settled(self) -> bool:
+        """Whether the curve is drawn from enough to act on: twice what the tier's own ghost holds.
+        Before that it tells of empty caches that fill."""
+        return self._asked >= _SETTLED * self._size
 
     def curve(self) -> tuple[tuple[int, float], ...]:
         """(blocks, share of the blocks asked for that would be hits) for a few sizes of the tier,

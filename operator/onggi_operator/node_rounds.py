@@ -1,0 +1,106 @@
+"""A round over all nodes: look, plan, grant, and write what a person should see of it."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from onggi_operator.apply.nodes import write_node
+from onggi_operator.kube.client import ApiClient, ApiError
+from onggi_operator.kube.reflector import Key
+from onggi_operator.observe.fleet import Fleet, NodeSnapshot
+from onggi_operator.observe.world import World
+from onggi_operator.plan.grants import NodePlan, plan_node
+from onggi_operator.plan.nodes import ToldMove, is_node_due, node_status, told_moves
+
+WRITES_PER_ROUND_MAX: Final = 16
+"""Eight a second, so that a cluster in which everything moves at once is written a node after the
+other, those that wait longest first."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Write:
+    node: NodeSnapshot
+    status: dict[str, Any]
+
+
+class NodeRounds:
+    """`clock` is monotonic; `share` is the part of unrequested memory that agents may have."""
+
+    def __init__(
+        self,
+        api: ApiClient,
+        world: World,
+        fleet: Fleet,
+        clock: Callable[[], float],
+        *,
+        share: float,
+    ) -> None:
+        self._api = api
+        self._world = world
+        self._fleet = fleet
+        self._clock = clock
+        self._share = share
+        self._moves: dict[str, tuple[ToldMove, ...]] = {}
+        """Of each node, as last looked at."""
+        self._written_s: dict[str, float] = {}
+
+    async def round(self, *, now: str) -> None:
+        """Raises Unreachable."""
+        names = self._fleet.look(now_s=self._clock())
+        self._moves = {name: self._moves[name] for name in names if name in self._moves}
+        self._written_s = {n: at for n, at in self._written_s.items() if n in set(names)}
+        writes = []
+        for name in names:
+            if (write := self._plan(name, now)) is not None:
+                writes.append(write)
+            await asyncio.sleep(0)  # between nodes, agents are answered
+        writes.sort(key=lambda write: self._written_s.get(write.node.node.name, 0.0))
+        for write in writes[:WRITES_PER_ROUND_MAX]:
+            await self._write(write)
+
+    def moves_of(self, pool: Key) -> tuple[ToldMove, ...]:
+        """Moves of a pool's agents, on all nodes."""
+        return tuple(
+            move
+            for _, moves in sorted(self._moves.items())
+            for move in moves
+            if (move.namespace, move.pool) == pool
+        )
+
+    def _plan(self, name: str, now: str) -> _Write | None:
+        """Between a node's snapshot and its grants nothing is awaited: an answer given meanwhile
+        would be one that the plan does not know of."""
+        now_s = self._clock()
+        node = self._fleet.node(name, now_s=now_s)
+        if node is None:
+            return None
+        pools = self._world.pools()
+        fresh_s = self._world.fresh_s()
+        plan = plan_node(node, pools, now_s=now_s, fresh_s=fresh_s, share=self._share)
+        self._fleet.grant(plan.sharing.sizes, plan.told, plan.moved, now_s=now_s)
+        if plan.looked:
+            self._fleet.looked(name, now_s=now_s)
+            self._moves[name] = told_moves(node, plan, pools)
+        if node.own is None and not node.agents:
+            return None
+        return self._due(node, plan, now, now_s)
+
+    def _due(self, node: NodeSnapshot, plan: NodePlan, now: str, now_s: float) -> _Write | None:
+        name = node.node.name
+        status = node_status(node, plan, self._moves.get(name, ()), now=now)
+        since_s = now_s - self._written_s.get(name, float("-inf"))
+        present = node.own.status if node.own else {}
+        return _Write(node, status) if is_node_due(status, present, since_write_s=since_s) else None
+
+    async def _write(self, write: _Write) -> None:
+        node, own = write.node.node, write.node.own
+        self._written_s[node.name] = self._clock()
+        spoke_of = own.status.get("nodeUID") if own else None
+        try:
+            await write_node(self._api, node, write.status, spoke_of=spoke_of)
+        except ApiError as refused:
+            log.error("KVCacheNode not written: %s", refused, extra={"node": node.name})

@@ -1,0 +1,208 @@
+"""Nodes, and what agents hold of them: changed by plain calls, read as frozen snapshots."""
+
+import zlib
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, replace
+from typing import Final
+
+from onggi_core.heartbeat import Heartbeat, TierBytes
+from onggi_operator.kube.reflector import Key
+from onggi_operator.observe.accounts import Account, Report
+from onggi_operator.observe.nodes import CacheNodeView, NodeView
+from onggi_operator.observe.pods import AgentSizes, Neighbour, PodView
+
+LEASE_S: Final = 60.0
+"""How long an agent is charged after its pod is gone. The API server forgets a pod once its
+containers have ended, but for one that was deleted by force, or whose node is cut off."""
+
+PHASE_S: Final = 60.0
+"""The default interval between two moves on a node."""
+
+ACCOUNTS_MAX: Final = 20_000
+"""Twice the largest cluster planned for."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSnapshot:
+    """An injected pod on its node, and what its agent last said. `held` None: never heard."""
+
+    uid: str
+    namespace: str
+    pod: str
+    pool: str
+    sizes: AgentSizes
+    deleting: bool
+    gone: bool
+    heard_s: float | None
+    began_s: float
+    moved_s: float | None
+    target_bytes: int | None
+    granted_bytes: int | None
+    answered_bytes: int | None
+    held: TierBytes | None
+    used: TierBytes
+    tokens_per_s: float
+    curve: tuple[tuple[int, float], ...]
+    pending_blocks: int
+    draining: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSnapshot:
+    """A node and all that is on it. `own` is Onggi's object of it, None before there is one;
+    `requested_bytes` is what pods asked of its memory, agents included."""
+
+    node: NodeView
+    own: CacheNodeView | None
+    requested_bytes: int
+    agents: tuple[AgentSnapshot, ...]
+    since_look_s: float
+    """Since it was last looked at who should have more of it."""
+
+
+class Fleet:
+    """`pods` and `nodes` are kept current by others; `started_s` is when this operator began. A
+    round is `look()`, and for each node `node()`, a plan and `grant()` without an await between."""
+
+    def __init__(
+        self,
+        pods: Mapping[Key, PodView | Neighbour],
+        nodes: Mapping[Key, NodeView],
+        own: Mapping[Key, CacheNodeView],
+        *,
+        started_s: float,
+    ) -> None:
+        self._pods = pods
+        self._nodes = nodes
+        self._own = own
+        self._started_s = started_s
+        self._accounts: dict[str, Account] = {}
+        self._last_seen: dict[str, AgentSnapshot] = {}
+        """Agents that were heard, as the last round saw them."""
+        self._gone: dict[str, AgentSnapshot] = {}
+        """Of those, the ones whose pods have gone since: charged until their lease ends."""
+        self._here: dict[str, list[PodView]] = {}
+        self._requested: dict[str, int] = {}
+        self._looked_s: dict[str, float] = {}
+        self._leaving: frozenset[str] = frozenset()
+
+    def hear(self, beat: Heartbeat, *, now_s: float) -> Report:
+        account = self._accounts.get(beat.pod_uid)
+        if account is None:
+            if len(self._accounts) >= ACCOUNTS_MAX:
+                return Report.TOO_MANY
+            account = Account(beat.pod_uid, beat.node, now_s, now_s)
+            self._accounts[beat.pod_uid] = account
+        return account.hear(beat, now_s=now_s)
+
+    def answer(self, uid: str) -> int | None:
+        """The memory that an agent is told now; None to leave it what it has."""
+        account = self._accounts.get(uid)
+        return account.answer() if account else None
+
+    def is_leaving(self, uid: str) -> bool:
+        """Whether an agent's pod is to leave its node, or this world: so it was when last looked
+        at."""
+        return uid in self._leaving
+
+    def looked(self, name: str, *, now_s: float) -> None:
+        """Who should have more of this node was looked at now."""
+        self._looked_s[name] = now_s
+
+    def disk_bytes(self, key: Key) -> int:
+        """What a pod's disk was made for; 0 when there is none, or the pod is not known yet."""
+        pod = self._pods.get(key)
+        return pod.sizes.disk_bytes if isinstance(pod, PodView) and pod.sizes else 0
+
+    def grant(
+        self, targets: Mapping[str, int], told: Mapping[str, int], moved: Set[str], *, now_s: float
+    ) -> None:
+        """What a plan decided: where agents are to come, what they are told from now on on the way
+        there, and which were moved for what they are worth."""
+        for uid, size_bytes in targets.items():
+            self._accounts[uid].target_bytes = size_bytes
+        for uid, size_bytes in told.items():
+            self._accounts[uid].granted_bytes = size_bytes
+        for uid in moved:
+            self._accounts[uid].moved_s = now_s
+
+    def look(self, *, now_s: float) -> tuple[str, ...]:
+        """Note which pod is where, forget agents that hold nothing any more, and name all nodes."""
+        here: dict[str, list[PodView]] = {name: [] for _, name in self._nodes}
+        requested = dict.fromkeys(here, 0)
+        alive = set()
+        for pod in self._pods.values():
+            if pod.node in here:
+                requested[pod.node] += pod.request_bytes
+                if isinstance(pod, PodView) and pod.sizes is not None:
+                    here[pod.node].append(pod)
+                    alive.add(pod.uid)
+        for uid, account in list(self._accounts.items()):
+            if uid not in alive and (
+                now_s - account.heard_s >= LEASE_S or account.node not in here
+            ):
+                del self._accounts[uid]
+                self._gone.pop(uid, None)
+        for uid in alive & self._gone.keys():
+            del self._gone[uid]
+        for uid, agent in self._last_seen.items():
+            if uid not in alive and uid in self._accounts:
+                self._gone[uid] = replace(agent, gone=True)
+        self._last_seen = {}
+        self._here, self._requested = here, requested
+        leaving = {node.name for node in self._nodes.values() if node.leaving}
+        self._leaving = frozenset(
+            pod.uid
+            for name, pods in here.items()
+            for pod in pods
+            if pod.deleting or name in leaving
+        )
+        self._looked_s = {name: at for name, at in self._looked_s.items() if name in here}
+        return tuple(sorted(here))
+
+    def node(self, name: str, *, now_s: float) -> NodeSnapshot | None:
+        """A node as it is at this moment; None when it went away since the last look."""
+        node = self._nodes.get(("", name))
+        if node is None or name not in self._here:
+            return None
+        agents = [self._agent(pod) for pod in self._here[name]]
+        self._last_seen |= {one.uid: one for one in agents if one.held is not None}
+        gone = [one for uid, one in self._gone.items() if self._accounts[uid].node == name]
+        return NodeSnapshot(
+            node,
+            self._own.get(("", name)),
+            self._requested[name],
+            tuple(sorted((*agents, *gone), key=lambda agent: agent.uid)),
+            now_s - self._looked_s.get(name, self._first_look_s(name)),
+        )
+
+    def _first_look_s(self, name: str) -> float:
+        """As if nodes had been looked at before this operator began, each at a moment of its own:
+        a thousand of them are not all due at once."""
+        return self._started_s - PHASE_S * (zlib.crc32(name.encode()) % 1000) / 1000
+
+    def _agent(self, pod: PodView) -> AgentSnapshot:
+        assert pod.sizes is not None, "look() keeps pods with an agent"
+        account = self._accounts.get(pod.uid)
+        known = account or Account(pod.uid, pod.node, 0.0, 0.0)
+        return AgentSnapshot(
+            uid=pod.uid,
+            namespace=pod.namespace,
+            pod=pod.name,
+            pool=pod.pool,
+            sizes=pod.sizes,
+            deleting=pod.deleting,
+            gone=False,
+            heard_s=None if account is None else account.heard_s,
+            began_s=known.began_s,
+            moved_s=known.moved_s,
+            target_bytes=known.target_bytes,
+            granted_bytes=known.granted_bytes,
+            answered_bytes=known.answered_bytes,
+            held=known.held,
+            used=known.used,
+            tokens_per_s=known.demand.tokens_per_s,
+            curve=known.curve,
+            pending_blocks=known.pending_blocks,
+            draining=known.draining,
+        )

@@ -1,0 +1,168 @@
+"""A node's plan: what it offers, and what each agent on it is told."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from onggi_operator.kube.reflector import Key
+from onggi_operator.observe.fleet import AgentSnapshot, NodeSnapshot
+from onggi_operator.plan.ledger import Claim, charged, settle
+from onggi_operator.plan.rebalance import UNIT_BYTES, Sharing, Taker, Why, share_out
+from onggi_operator.plan.worth import worth_of
+from onggi_operator.pool import Medium, Pool, Rebalance
+
+SHARE_DEFAULT: Final = 0.5
+"""Of what no pod on the node asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodePlan:
+    """`told` is what agents are told; `moved` those whose turn it was. `advised` is the sharing if
+    pools that only want to be told were moved as well; the same as `sharing` without such."""
+
+    node: str
+    offered_bytes: int
+    claims: tuple[Claim, ...]
+    told: Mapping[str, int]
+    moved: frozenset[str]
+    sharing: Sharing
+    advised: Sharing
+    looked: bool
+    """Whether this round looked at who should have more."""
+
+
+def offered_bytes(node: NodeSnapshot, *, share: float) -> int:
+    """What somebody set for the node, or what agents' pods asked for and a share of what nobody
+    asked for. At least what was promised to pods, which the scheduler has made sure of."""
+    promised = sum(claim_of(agent, None, 0.0, 0.0).floor_bytes for agent in node.agents)
+    if node.own is not None and node.own.offer_bytes is not None:
+        return max(promised, node.own.offer_bytes)
+    spare = max(0, node.node.memory_bytes - node.requested_bytes)
+    return promised + int(share * spare) // UNIT_BYTES * UNIT_BYTES
+
+
+def plan_node(
+    node: NodeSnapshot,
+    pools: Mapping[Key, Pool],
+    *,
+    now_s: float,
+    fresh_s: float,
+    share: float = SHARE_DEFAULT,
+) -> NodePlan:
+    """The same snapshot and time give the same plan. `fresh_s`: an agent that has not reported for
+    longer does not hear."""
+    offered = offered_bytes(node, share=share)
+    pairs = [(one, pools.get((one.namespace, one.pool))) for one in node.agents]
+    claims = [claim_of(one, pool, now_s, fresh_s) for one, pool in pairs]
+    deaf = [claim for claim in claims if not _takes_part(claim)]
+    budget = offered - charged(deaf)
+    looked = node.since_look_s >= _interval_s(pairs)
+    turns = {one.uid: looked and _is_turn(one, pool, now_s) for one, pool in pairs}
+
+    def takers(*allowed: Rebalance) -> list[Taker]:
+        return [
+            _taker(one, pool, claim, turns[one.uid], allowed, now_s)
+            for (one, pool), claim in zip(pairs, claims, strict=True)
+            if _takes_part(claim)
+        ]
+
+    sharing = share_out(takers(Rebalance.AUTO), budget)
+    advised = sharing
+    if any(pool and pool.placement.rebalance is Rebalance.DRY_RUN for _, pool in pairs):
+        advised = share_out(takers(Rebalance.AUTO, Rebalance.DRY_RUN), budget)
+    return NodePlan(
+        node=node.node.name,
+        offered_bytes=offered,
+        claims=tuple(claims),
+        told=settle(claims, sharing.sizes, offered),
+        moved=frozenset(
+            move.uid for move in sharing.moves if move.why in (Why.WORTH_MORE, Why.WORTH_LESS)
+        ),
+        sharing=sharing,
+        advised=advised,
+        looked=looked,
+    )
+
+
+def _interval_s(pairs: Sequence[tuple[AgentSnapshot, Pool | None]]) -> float:
+    """The shortest of the node's pools: memory can only change hands between agents that are looked
+    at together. None of them is moved more often than its own pool says."""
+    return min((pool.placement.interval_s for _, pool in pairs if pool is not None), default=0.0)
+
+
+def claim_of(one: AgentSnapshot, pool: Pool | None, now_s: float, fresh_s: float) -> Claim:
+    """The floor is what the agent starts with: the scheduler reserved it, and an agent that starts
+    anew takes it unasked. The ceiling follows the pool where that became less."""
+    floor = one.sizes.memory_bytes
+    ceiling = one.sizes.memory_max_bytes
+    if pool is not None and one.held is not None:
+        ceiling = max(floor, min(ceiling, pool.memory.max_bytes))
+    return Claim(
+        uid=one.uid,
+        floor_bytes=floor,
+        ceiling_bytes=ceiling,
+        granted_bytes=one.granted_bytes,
+        answered_bytes=one.answered_bytes,
+        held_bytes=None if one.held is None else one.held.host_bytes,
+        speaks=not one.gone and one.heard_s is not None and now_s - one.heard_s <= fresh_s,
+    )
+
+
+def _takes_part(claim: Claim) -> bool:
+    return claim.speaks and claim.held_bytes is not None
+
+
+def _is_turn(one: AgentSnapshot, pool: Pool | None, now_s: float) -> bool:
+    """Not twice in an interval; never an agent that is on its way out."""
+    if pool is None or one.deleting or one.draining:
+        return False
+    return one.moved_s is None or now_s - one.moved_s >= pool.placement.interval_s
+
+
+def _taker(
+    one: AgentSnapshot,
+    pool: Pool | None,
+    claim: Claim,
+    turn: bool,  # noqa: FBT001 - a plain fact of the agent
+    allowed: Sequence[Rebalance],
+    now_s: float,
+) -> Taker:
+    now_bytes = claim.charged_bytes if one.target_bytes is None else one.target_bytes
+    moves = pool is not None and pool.placement.rebalance in allowed
+    worth = None
+    if pool is not None and moves:
+        disk = one.sizes.disk_bytes if pool.disk else 0
+        worth = worth_of(one.curve, tokens_per_s=one.tokens_per_s, disk_bytes=disk)
+    return Taker(
+        uid=one.uid,
+        floor_bytes=claim.floor_bytes,
+        ceiling_bytes=max(claim.floor_bytes, _ramped(one, pool, claim, now_s, now_bytes)),
+        now_bytes=now_bytes,
+        step_bytes=pool.placement.step_bytes if pool is not None and turn else 0,
+        threshold=pool.placement.threshold_percent / 100 if pool is not None else 0.0,
+        worth=worth,
+    )
+
+
+def _ramped(
+    one: AgentSnapshot, pool: Pool | None, claim: Claim, now_s: float, now_bytes: int
+) -> int:
+    """A new agent's ceiling grows with its age: an empty one must not draw what warm ones use. What
+    it has already (this operator may be the new one) it keeps. One on its way out gets no more."""
+    if pool is None or one.deleting or one.draining:
+        return min(claim.ceiling_bytes, now_bytes)
+    ramp_s = pool.lifecycle.ramp_up_s
+    age_s = now_s - one.began_s
+    if age_s >= ramp_s:
+        return claim.ceiling_bytes
+    grown = int((claim.ceiling_bytes - claim.floor_bytes) * age_s / ramp_s)
+    ramped = claim.floor_bytes + grown // UNIT_BYTES * UNIT_BYTES
+    return min(claim.ceiling_bytes, max(ramped, now_bytes))
+
+
+def disk_limit_bytes(pool: Pool, sizes_bytes: int) -> int | None:
+    """What a running agent's disk may hold: less than it was made for where the pool gives less
+    now. None where there is nothing to say."""
+    if pool.disk is None or pool.disk.medium is Medium.CLAIM_TEMPLATE or not sizes_bytes:
+        return None
+    return min(sizes_bytes, pool.disk.max_bytes)

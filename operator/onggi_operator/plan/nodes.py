@@ -1,0 +1,172 @@
+"""From a node's plan to the status of its KVCacheNode."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from onggi_core.quantity import format_size
+from onggi_operator.kube.reflector import Key
+from onggi_operator.observe.fleet import AgentSnapshot, NodeSnapshot
+from onggi_operator.plan.grants import NodePlan
+from onggi_operator.plan.ledger import charged
+from onggi_operator.plan.rebalance import Move, Why
+from onggi_operator.pool import Pool, Rebalance
+
+GRANTS_MAX: Final = 512
+MOVES_MAX: Final = 64
+"""As in the schema."""
+
+NOTHING: Final = "-"
+
+STRUCTURE: Final = ("observedGeneration", "nodeUID", "capacity", "offered", "grants", "moves")
+"""What changes when something happens; `measured` moves all day."""
+
+STRUCTURE_INTERVAL_S: Final = 30.0
+MEASURED_INTERVAL_S: Final = 300.0
+"""A thousand nodes write three times a second for what they measure, and at most thirty times more
+while all of them move memory at once; `WRITES_PER_ROUND_MAX` is the bound on that."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToldMove:
+    """A move in words, for the statuses of its node and of its pool."""
+
+    node: str
+    uid: str
+    namespace: str
+    pod: str
+    pool: str
+    from_bytes: int
+    to_bytes: int
+    reason: Why
+    message: str
+    dry_run: bool
+
+
+def told_moves(
+    node: NodeSnapshot, plan: NodePlan, pools: Mapping[Key, Pool]
+) -> tuple[ToldMove, ...]:
+    """What is under way, and what would be if pools in a dry run took part."""
+    done = {move.uid: move for move in plan.sharing.moves}
+    advised = {move.uid: move for move in plan.advised.moves}
+    agents = {agent.uid: agent for agent in node.agents}
+    moves = []
+    for uid in sorted(done.keys() | advised.keys()):
+        agent = agents[uid]
+        pool = pools.get((agent.namespace, agent.pool))
+        dry = pool is not None and pool.placement.rebalance is Rebalance.DRY_RUN
+        move = advised.get(uid) if dry else done.get(uid)
+        if move is not None:
+            moves.append(_told(node.node.name, agent, move, plan, dry_run=dry))
+    return tuple(moves)
+
+
+def _told(
+    node: str, agent: AgentSnapshot, move: Move, plan: NodePlan, *, dry_run: bool
+) -> ToldMove:
+    gain = move.gain_tokens_per_s
+    tokens = f"{abs(gain):.3g} tokens a second {'more' if gain >= 0 else 'fewer'} from the cache"
+    promised = (plan.advised if dry_run else plan.sharing).promised
+    hits = f"sharing out anew promises {min(promised, 9.99):.0%} more hits"
+    message = {
+        Why.BUDGET_SHRANK: f"the node has less to give, or the pool's max fell; {tokens}",
+        Why.ROOM: "there is memory that nobody has",
+        Why.WORTH_MORE: f"{tokens}; {hits}",
+        Why.WORTH_LESS: f"{tokens}, and more elsewhere; {hits}",
+    }[move.why]
+    return ToldMove(
+        node=node,
+        uid=agent.uid,
+        namespace=agent.namespace,
+        pod=agent.pod,
+        pool=agent.pool,
+        from_bytes=move.from_bytes,
+        to_bytes=move.to_bytes,
+        reason=move.why,
+        message=message,
+        dry_run=dry_run,
+    )
+
+
+def move_field(move: ToldMove) -> dict[str, Any]:
+    return {
+        "podUID": move.uid,
+        "namespace": move.namespace,
+        "pod": move.pod,
+        "fromBytes": move.from_bytes,
+        "toBytes": move.to_bytes,
+        "reason": move.reason.value,
+        "message": move.message,
+        "dryRun": move.dry_run,
+    }
+
+
+def node_status(
+    node: NodeSnapshot, plan: NodePlan, moves: Sequence[ToldMove], *, now: str
+) -> dict[str, Any]:
+    """`now` is the wall clock as the API writes it."""
+    granted = charged(plan.claims)
+    measured = _measured(node, plan)
+    moving = [move for move in moves if not move.dry_run]
+    return {
+        "observedGeneration": node.own.generation if node.own else 1,
+        "nodeUID": node.node.uid,
+        "capacity": {"memoryBytes": node.node.memory_bytes, "diskBytes": node.node.disk_bytes},
+        "offered": {"memoryBytes": plan.offered_bytes},
+        "granted": {"memoryBytes": granted},
+        "grants": _grants(node, plan, now),
+        "measured": measured,
+        "moves": [move_field(move) for move in moves[:MOVES_MAX]],
+        "display": {
+            "host": f"{format_size(granted)}/{format_size(plan.offered_bytes)}",
+            "disk": format_size(measured["heldDiskBytes"]),
+            "used": format_size(measured["usedMemoryBytes"]),
+            "moves": str(len(moving)) if moving else NOTHING,
+        },
+    }
+
+
+def _grants(node: NodeSnapshot, plan: NodePlan, now: str) -> list[dict[str, Any]]:
+    same = node.own is not None and node.own.status.get("nodeUID") == node.node.uid
+    before = {
+        grant["podUID"]: grant
+        for grant in ((node.own.status.get("grants") or ()) if node.own and same else ())
+    }
+    grants = []
+    for agent, claim in zip(node.agents, plan.claims, strict=True):
+        old = before.get(agent.uid)
+        size = claim.charged_bytes
+        since = old["since"] if old and old["memoryBytes"] == size and "since" in old else now
+        grants.append(
+            {
+                "podUID": agent.uid,
+                "namespace": agent.namespace,
+                "pod": agent.pod,
+                "pool": agent.pool,
+                "memoryBytes": size,
+                "diskBytes": agent.held.disk_bytes if agent.held else agent.sizes.disk_bytes,
+                "since": since,
+            }
+        )
+    return grants[:GRANTS_MAX]
+
+
+def _measured(node: NodeSnapshot, plan: NodePlan) -> dict[str, int]:
+    heard = [agent for agent in node.agents if agent.held is not None]
+    return {
+        "agents": sum(claim.speaks for claim in plan.claims),
+        "heldMemoryBytes": sum(agent.held.host_bytes for agent in heard if agent.held),
+        "heldDiskBytes": sum(agent.held.disk_bytes for agent in heard if agent.held),
+        "usedMemoryBytes": sum(agent.used.host_bytes for agent in heard),
+        "usedDiskBytes": sum(agent.used.disk_bytes for agent in heard),
+    }
+
+
+def is_node_due(
+    wanted: Mapping[str, Any], present: Mapping[str, Any], *, since_write_s: float
+) -> bool:
+    """What changed by itself waits; what happened is written at once, but not twice in a while."""
+    if any(wanted[key] != present.get(key) for key in STRUCTURE):
+        return since_write_s >= STRUCTURE_INTERVAL_S
+    differs = any(wanted[key] != present.get(key) for key in wanted)
+    return differs and since_write_s >= MEASURED_INTERVAL_S

@@ -1,0 +1,259 @@
+"""Who should have how much of a node's memory: by what it brings, a step at a time.
+
+Three parts, in this order. What is over the budget is taken where it brings least. What is free
+goes evenly to those of whom nothing is known yet, then where it brings most. Then memory changes
+hands, at most a step for each agent, and only where that promises more than a threshold.
+
+The threshold is held against the whole way to the best sharing-out, not against one step of it: a
+step of a gigabyte in a node of a terabyte is always little. So it also bounds what noise can do:
+where curves are off by a part `a` and `a < t / (2 + t)`, the best sharing-out stays as it is.
+"""
+
+import heapq
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from onggi_operator.plan.worth import Worth
+
+UNIT_BYTES: Final = 64 * 1024**2
+"""An extent of the arena: memory comes and goes in these."""
+
+PARTS_MAX: Final = 64
+"""Into how many parts the memory of a node that may change hands is cut for looking: a plan for ten
+agents takes some milliseconds, and is off the best by a hundredth at most."""
+
+
+class Why(str, Enum):
+    """Why an agent's share changes."""
+
+    BUDGET_SHRANK = "BudgetShrank"
+    """The node gives less than before, or another pod was promised it."""
+    ROOM = "Room"
+    """There was memory that nobody had."""
+    WORTH_MORE = "WorthMore"
+    """It brings more hits here than where it was."""
+    WORTH_LESS = "WorthLess"
+    """It brings more hits elsewhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taker:
+    """An agent that hears directives. `worth` None: nothing is known of it, or it is not to be
+    moved for what it is worth; it gets free memory up to an even share. `step_bytes` is the most
+    that one of known worth may win or lose now; 0 when it is not its turn."""
+
+    uid: str
+    floor_bytes: int
+    ceiling_bytes: int
+    now_bytes: int
+    step_bytes: int
+    threshold: float
+    worth: Worth | None
+
+    def gain(self, size_bytes: int, more_bytes: int) -> float:
+        """Tokens a second that so much more (or less) brings."""
+        if self.worth is None:
+            return 0.0
+        return self.worth.at(size_bytes + more_bytes) - self.worth.at(size_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """An agent's share, before and after."""
+
+    uid: str
+    from_bytes: int
+    to_bytes: int
+    why: Why
+    gain_tokens_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Sharing:
+    """What everybody should have, and what of it is new. `promised` is by what part hits of those
+    it touches would rise in the end, were everything moved that could be; `wanted` what it takes
+    for anything to be moved."""
+
+    sizes: Mapping[str, int]
+    moves: tuple[Move, ...]
+    promised: float
+    wanted: float
+
+
+def share_out(takers: Sequence[Taker], budget_bytes: int) -> Sharing:
+    """The same takers and budget give the same answer, whatever their order."""
+    ranked = sorted(takers, key=lambda taker: taker.uid)
+    sizes = {one.uid: max(one.floor_bytes, one.now_bytes) for one in ranked}
+    _cut(ranked, sizes, budget_bytes)
+    after_cut = dict(sizes)
+    _fill(ranked, sizes, budget_bytes)
+    after_fill = dict(sizes)
+    movable = [one for one in ranked if one.step_bytes and one.worth is not None]
+    promised, wanted = _promise(movable, after_fill)
+    if promised > 0 and promised >= wanted:
+        stepped = {one.uid: _reach(one, sizes[one.uid], after_cut[one.uid]) for one in movable}
+        _exchange(movable, sizes, stepped)
+    moves = tuple(_moves(ranked, after_cut, after_fill, sizes))
+    return Sharing(sizes, moves, promised, wanted)
+
+
+def _cut(takers: Sequence[Taker], sizes: dict[str, int], budget_bytes: int) -> None:
+    """Down to the ceilings, then to the budget; nobody below what the node promised it."""
+    for one in takers:
+        sizes[one.uid] = max(one.floor_bytes, min(sizes[one.uid], one.ceiling_bytes))
+    even_bytes = even_share(takers, budget_bytes)
+    while (over := sum(sizes.values()) - budget_bytes) > 0:
+        givers = [one for one in takers if sizes[one.uid] > one.floor_bytes]
+        if not givers:
+            return
+        unit = max(UNIT_BYTES, _whole(over // PARTS_MAX))
+        cuts = {one.uid: min(unit, sizes[one.uid] - one.floor_bytes) for one in givers}
+        least = min(givers, key=lambda one: _missed(one, sizes[one.uid], cuts[one.uid], even_bytes))
+        sizes[least.uid] -= cuts[least.uid]
+
+
+def _missed(one: Taker, size: int, less: int, even_bytes: int) -> tuple[float, int]:
+    """How much is lost by taking so much from it: what nobody knows the worth of is its own up to
+    an even share and nobody's beyond."""
+    if one.worth is None:
+        return (0.0 if size > even_bytes else float("inf")), -size
+    return -one.gain(size, -less) / less, -size
+
+
+def _fill(takers: Sequence[Taker], sizes: dict[str, int], budget_bytes: int) -> None:
+    """Free memory goes to those of whom nothing is known, up to an even share; then to those whom
+    it brings something. The rest stays free: held memory that brings nothing serves nobody."""
+    room_bytes = budget_bytes - sum(sizes.values())
+    even_bytes = even_share(takers, budget_bytes)
+    begun = dict(sizes)
+    unit = max(UNIT_BYTES, _whole(room_bytes // PARTS_MAX))
+    while room_bytes > 0:
+        best: Taker | None = None
+        best_rank = (0.0, 0)
+        for one in takers:
+            size = sizes[one.uid]
+            most = min(unit, room_bytes)
+            more = min(most, _lacks(one, size, begun[one.uid], even_bytes))
+            if more <= 0:
+                continue
+            rank = (float("inf") if one.worth is None else one.gain(size, more) / more, -size)
+            if rank[0] > 0 and (best is None or rank > best_rank):
+                best, best_rank = one, rank
+        if best is None:
+            return
+        size, most = sizes[best.uid], min(unit, room_bytes)
+        given = min(most, _lacks(best, size, begun[best.uid], even_bytes))
+        sizes[best.uid] = size + given
+        room_bytes -= given
+
+
+def _lacks(one: Taker, size: int, begun: int, even_bytes: int) -> int:
+    """How much more it may have, if there is room."""
+    bound = even_bytes if one.worth is None else begun + one.step_bytes
+    return min(one.ceiling_bytes, bound) - size
+
+
+def even_share(takers: Iterable[Taker], budget_bytes: int) -> int:
+    """The level up to which everybody can be filled, between floors and ceilings: whole units,
+    since an agent has no use for a part of an extent."""
+    everyone = list(takers)
+    low, high = 0, max((one.ceiling_bytes for one in everyone), default=0) // UNIT_BYTES + 1
+    while high - low > 1:
+        level = (low + high) // 2
+        taken = sum(
+            max(one.floor_bytes, min(level * UNIT_BYTES, one.ceiling_bytes)) for one in everyone
+        )
+        low, high = (level, high) if taken <= budget_bytes else (low, level)
+    return low * UNIT_BYTES
+
+
+def _reach(one: Taker, size: int, begun: int) -> tuple[int, int]:
+    """How small and how large it may become in this step."""
+    lowest = max(one.floor_bytes, begun - one.step_bytes)
+    return min(size, lowest), max(size, min(one.ceiling_bytes, begun + one.step_bytes))
+
+
+def _promise(movable: Sequence[Taker], sizes: Mapping[str, int]) -> tuple[float, float]:
+    """By what part hits would rise, without steps, and by what part they would have to."""
+    free = {one.uid: (one.floor_bytes, max(sizes[one.uid], one.ceiling_bytes)) for one in movable}
+    ideal = {one.uid: sizes[one.uid] for one in movable}
+    _exchange(movable, ideal, free)
+    touched = [one for one in movable if ideal[one.uid] != sizes[one.uid]]
+    before = sum(one.worth.at(sizes[one.uid]) for one in touched if one.worth)
+    after = sum(one.worth.at(ideal[one.uid]) for one in touched if one.worth)
+    wanted = max((one.threshold for one in touched), default=0.0)
+    if after <= before:
+        return 0.0, wanted
+    return ((after - before) / before if before else float("inf")), wanted
+
+
+def _exchange(
+    movable: Sequence[Taker], sizes: dict[str, int], reach: Mapping[str, tuple[int, int]]
+) -> None:
+    """Move a part at a time from where it is missed least to where it brings most, while it brings
+    more than it is missed. Each part goes uphill, so this ends."""
+    play = sum(most - least for least, most in reach.values())
+    unit = max(UNIT_BYTES, _whole(play // PARTS_MAX))
+    for _ in range(PARTS_MAX * 2):
+        pair = _best_pair(movable, sizes, reach, unit)
+        if pair is None:
+            return
+        giver, taker = pair
+        spare = sizes[giver.uid] - reach[giver.uid][0]
+        part = min(unit, spare, reach[taker.uid][1] - sizes[taker.uid])
+        sizes[giver.uid] -= part
+        sizes[taker.uid] += part
+
+
+def _best_pair(
+    movable: Sequence[Taker],
+    sizes: Mapping[str, int],
+    reach: Mapping[str, tuple[int, int]],
+    unit: int,
+) -> tuple[Taker, Taker] | None:
+    """Who misses a part least and whom it brings most, if that is more. Values rise ever less
+    steeply, so a smaller part than was looked at does no worse for its bytes."""
+    givers, takers = [], []
+    for one in movable:
+        size, (least, most) = sizes[one.uid], reach[one.uid]
+        if (less := min(unit, size - least)) > 0:
+            givers.append((-one.gain(size, -less) / less, one.uid, one))
+        if (more := min(unit, most - size)) > 0:
+            takers.append((-one.gain(size, more) / more, one.uid, one))
+    pairs = [
+        (lost + gained, giver, taker)
+        for lost, _, giver in heapq.nsmallest(2, givers)
+        for gained, _, taker in heapq.nsmallest(2, takers)
+        if giver is not taker and lost + gained < -_NOTHING
+    ]
+    if not pairs:
+        return None
+    _, giver, taker = min(pairs, key=lambda pair: pair[0])
+    return giver, taker
+
+
+_NOTHING: Final = 1e-15
+"""Tokens a second and byte under which a gain is rounding."""
+
+
+def _moves(
+    takers: Sequence[Taker],
+    cut: Mapping[str, int],
+    filled: Mapping[str, int],
+    sizes: Mapping[str, int],
+) -> Iterable[Move]:
+    for one in takers:
+        before, after = one.now_bytes, sizes[one.uid]
+        if before == after:
+            continue
+        if after != filled[one.uid]:
+            why = Why.WORTH_MORE if after > filled[one.uid] else Why.WORTH_LESS
+        else:
+            why = Why.ROOM if after > cut[one.uid] else Why.BUDGET_SHRANK
+        yield Move(one.uid, before, after, why, one.gain(before, after - before))
+
+
+def _whole(size_bytes: int) -> int:
+    return size_bytes // UNIT_BYTES * UNIT_BYTES
