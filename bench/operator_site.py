@@ -125,6 +125,7 @@ class OperatorSite:
             {("", name): node for name, (node, _) in nodes.items()},
             {("", name): own for name, (_, own) in nodes.items()},
             started_s=began_s,
+            newborn_after=STARTED,
         )
         nowhere: Any = _Nowhere()
         self._rounds = NodeRounds(nowhere, self.world, self._fleet, time.monotonic, share=0.5)

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from prometheus_client import CollectorRegistry
@@ -29,7 +29,7 @@ from onggi_operator.observe.nodes import (
 )
 from onggi_operator.observe.pods import Neighbour, PodView, project_pod
 from onggi_operator.observe.world import World
-from onggi_operator.reconcile import Reconciler, wall_clock
+from onggi_operator.reconcile import Reconciler, api_time, wall_clock
 from onggi_operator.serving import run_until, serving
 from onggi_operator.settings import ControllerSettings
 from onggi_operator.tls.keeper import CertificateKeeper
@@ -41,6 +41,9 @@ LIVING_PODS: Final = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Fa
 """Finished pods can outnumber living ones many times over, and nothing is to be said of them."""
 
 LOOK_AGAIN_S: Final = 2.0
+
+CLOCKS_DIFFER_MAX: Final = timedelta(minutes=1)
+"""Between this machine's clock and the API server's."""
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +59,13 @@ async def run_controller(
         )
         nodes: Reflector[NodeView] = Reflector(api, NODES_PATH, project_node)
         own: Reflector[CacheNodeView] = Reflector(api, CACHE_NODES_PATH, project_cache_node)
-        fleet = Fleet(pods.items, nodes.items, own.items, started_s=time.monotonic())
+        fleet = Fleet(
+            pods.items,
+            nodes.items,
+            own.items,
+            started_s=time.monotonic(),
+            newborn_after=api_time(datetime.now(UTC) + CLOCKS_DIFFER_MAX),
+        )
         world = World(
             pods.items,
             started=wall_clock(),

@@ -26,7 +26,11 @@ log = logging.getLogger(__name__)
 
 def wall_clock() -> str:
     """Now, as the API writes times."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return api_time(datetime.now(UTC))
+
+
+def api_time(at: datetime) -> str:
+    return at.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 class Reconciler:

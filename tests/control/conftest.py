@@ -13,6 +13,9 @@ from typing import Any
 
 import pytest
 import yaml
+from agent_fixtures import memory_folder
+
+__all__ = ["memory_folder"]
 
 TESTS = Path(__file__).resolve().parents[1]
 ROOT = TESTS.parent
@@ -236,6 +239,12 @@ class Part:
         assert self.process is not None
         apiserver_module.stop(self.process)
         return int(self.process.returncode)
+
+
+@pytest.fixture(scope="session")
+def installed_class() -> type[Installed]:
+    """For a suite that installs the chart with values of its own."""
+    return Installed
 
 
 @pytest.fixture(scope="session")

@@ -46,7 +46,7 @@ class Site:
         self.pods = {("team-a", f"{number}"): one for number, one in enumerate(pods)}
         self.nodes = {("", "n1"): NODE}
         self.own: dict[tuple[str, str], CacheNodeView] = {}
-        self.fleet = Fleet(self.pods, self.nodes, self.own, started_s=0.0)
+        self.fleet = Fleet(self.pods, self.nodes, self.own, started_s=0.0, newborn_after="2026")
 
     def node(self, now_s: float = 1.0) -> NodeSnapshot:
         self.fleet.look(now_s=now_s)

@@ -36,6 +36,7 @@ def agent(uid: str, held: int | None = 64, **changes: Any) -> AgentSnapshot:
         sizes=AgentSizes(64 * MIB, 512 * MIB, 0),
         deleting=False,
         gone=False,
+        newborn=False,
         heard_s=NOW_S,
         began_s=0.0,
         moved_s=None,
@@ -143,6 +144,14 @@ def test_a_silent_agent_is_charged_and_told_nothing(pools: Any) -> None:
 def test_an_agent_that_was_never_heard_is_charged_its_limit(pools: Any) -> None:
     unheard = agent("a", None, heard_s=None)
     assert mib(plan(node(unheard, agent("b"), offer=640), pools()).told) == {"b": 128}
+
+
+def test_nothing_is_taken_for_an_agent_that_was_not_heard_yet(pools: Any) -> None:
+    """An operator that starts anew hears one after the other."""
+    heard, unheard = agent("a", 256, curve=STEEP), agent("b", None, heard_s=None)
+    assert mib(plan(node(heard, unheard), pools()).told) == {"a": 256}
+    born = replace(unheard, newborn=True)
+    assert mib(plan(node(heard, born), pools(step="1Gi")).told) == {"a": 448}
 
 
 def test_who_is_leaving_gets_no_more(pools: Any) -> None:

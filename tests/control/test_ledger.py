@@ -26,6 +26,10 @@ def test_an_agent_that_was_never_heard_is_charged_all_it_could_hold() -> None:
     assert claim("a", held_bytes=None).charged_bytes == 10
 
 
+def test_nobody_else_can_have_told_a_newborn_agent_to_grow() -> None:
+    assert claim("a", held_bytes=None, newborn=True).charged_bytes == 1
+
+
 def test_what_was_told_and_what_was_shown_both_count() -> None:
     assert claim("a", held_bytes=3, granted_bytes=7).charged_bytes == 7
     assert claim("a", held_bytes=7, granted_bytes=3).charged_bytes == 7

@@ -33,6 +33,7 @@ class AgentSnapshot:
     sizes: AgentSizes
     deleting: bool
     gone: bool
+    newborn: bool
     heard_s: float | None
     began_s: float
     moved_s: float | None
@@ -61,7 +62,8 @@ class NodeSnapshot:
 
 
 class Fleet:
-    """`pods` and `nodes` are kept current by others; `started_s` is when this operator began. A
+    """`pods`, `nodes` and `own` are kept current by others; `started_s` is when this operator
+    began, and pods made after `newborn_after` (in the API's notation) surely were made under it. A
     round is `look()`, and for each node `node()`, a plan and `grant()` without an await between."""
 
     def __init__(
@@ -71,11 +73,13 @@ class Fleet:
         own: Mapping[Key, CacheNodeView],
         *,
         started_s: float,
+        newborn_after: str,
     ) -> None:
         self._pods = pods
         self._nodes = nodes
         self._own = own
         self._started_s = started_s
+        self._newborn_after = newborn_after
         self._accounts: dict[str, Account] = {}
         self._last_seen: dict[str, AgentSnapshot] = {}
         """Agents that were heard, as the last round saw them."""
@@ -193,6 +197,7 @@ class Fleet:
             sizes=pod.sizes,
             deleting=pod.deleting,
             gone=False,
+            newborn=pod.created > self._newborn_after,
             heard_s=None if account is None else account.heard_s,
             began_s=known.began_s,
             moved_s=known.moved_s,

@@ -6,7 +6,7 @@ from typing import Final
 
 from onggi_operator.kube.reflector import Key
 from onggi_operator.observe.fleet import AgentSnapshot, NodeSnapshot
-from onggi_operator.plan.ledger import Claim, charged, settle
+from onggi_operator.plan.ledger import Claim, settle
 from onggi_operator.plan.rebalance import UNIT_BYTES, Sharing, Taker, Why, share_out
 from onggi_operator.plan.worth import worth_of
 from onggi_operator.pool import Medium, Pool, Rebalance
@@ -54,8 +54,7 @@ def plan_node(
     offered = offered_bytes(node, share=share)
     pairs = [(one, pools.get((one.namespace, one.pool))) for one in node.agents]
     claims = [claim_of(one, pool, now_s, fresh_s) for one, pool in pairs]
-    deaf = [claim for claim in claims if not _takes_part(claim)]
-    budget = offered - charged(deaf)
+    budget = offered - sum(c.surely_held_bytes for c in claims if not _takes_part(c))
     looked = node.since_look_s >= _interval_s(pairs)
     turns = {one.uid: looked and _is_turn(one, pool, now_s) for one, pool in pairs}
 
@@ -104,6 +103,7 @@ def claim_of(one: AgentSnapshot, pool: Pool | None, now_s: float, fresh_s: float
         granted_bytes=one.granted_bytes,
         answered_bytes=one.answered_bytes,
         held_bytes=None if one.held is None else one.held.host_bytes,
+        newborn=one.newborn,
         speaks=not one.gone and one.heard_s is not None and now_s - one.heard_s <= fresh_s,
     )
 

@@ -6,9 +6,10 @@ the node promised its pod. So a grant that shrinks frees nothing until the agent
 the memory gone, an answer that was lost on its way is no trouble, and an agent that falls silent
 goes on being charged as long as it may live: without an operator it keeps what it has.
 
-An agent that this operator never heard is charged all that it could ever hold. That is what makes
-restarts safe without anything written down: the agents are the ledger's memory, and each tells its
-part with its next report.
+An agent that this operator never heard is charged all that it could ever hold, unless its pod is
+younger than the operator: nobody else can have told it to grow. That is what makes restarts safe
+without anything written down: the agents are the ledger's memory, and each tells its part with its
+next report. Nothing is taken from anyone for the sake of an agent that was not heard yet.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,7 +24,8 @@ class Claim:
     its container's limit has room for. `granted_bytes` is what it will be told, `answered_bytes`
     what it was told when it last reported, and has obeyed or will; both None as long as this
     operator told it nothing. `held_bytes` is what its last report showed, None before the first.
-    `speaks` says that reports come, so that it will hear an answer."""
+    `speaks` says that reports come, so that it will hear an answer; `newborn` that its pod was made
+    under this operator."""
 
     uid: str
     floor_bytes: int
@@ -32,18 +34,19 @@ class Claim:
     answered_bytes: int | None
     held_bytes: int | None
     speaks: bool
+    newborn: bool = False
 
     @property
     def charged_bytes(self) -> int:
         if self.held_bytes is None:
-            return self.ceiling_bytes
+            return self.floor_bytes if self.newborn else self.ceiling_bytes
         told = (self.granted_bytes or 0, self.answered_bytes or 0)
         return max(self.floor_bytes, self.held_bytes, *told)
 
     @property
-    def settled(self) -> bool:
-        """Whether it holds no more than it is told to."""
-        return self.granted_bytes is not None and self.charged_bytes == self.granted_bytes
+    def surely_held_bytes(self) -> int:
+        """What others have to make way for."""
+        return self.floor_bytes if self.held_bytes is None else self.charged_bytes
 
 
 def charged(claims: Iterable[Claim]) -> int:
