@@ -49,12 +49,13 @@ DIRTY_MAX: Final = 32 * MIB
 room there is, and more would leave the arena before it is written."""
 HOW: Final = (
     "1 MiB pages. Bytes counted by the agent, over turns of some seconds taken with fio's: "
-    f"O_DIRECT, the same block size, depth {THREADS}, the better of psync and io_uring. Both go "
-    "over places that were written before: a full tier, a file laid out. The agent also verifies "
-    "or computes each page's checksum; nothing is copied between arena and client. Mixed: both at "
-    "once, summed; fio has half of the depth each way, the agent lets loads go first. The agent's "
-    f"transfers are pages in a row, {CHUNK_BYTES // MIB} MiB up and {RUN_BYTES // MIB} MiB down at "
-    "most."
+    f"O_DIRECT, the same block size, depth {THREADS}, the best of psync, io_uring, and "
+    "io_uring with its buffers on huge pages as the arena is. Both go over places that were "
+    "written before: a full tier, a file laid out. The agent also verifies or computes each "
+    "page's checksum; nothing is copied between arena and client. Mixed: both at once, "
+    "summed; fio has half of the depth each way, the agent lets loads go first. The agent's "
+    f"transfers are pages in a row, {CHUNK_BYTES // MIB} MiB up and {RUN_BYTES // MIB} MiB "
+    "down at most."
 )
 
 

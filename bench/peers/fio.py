@@ -1,12 +1,15 @@
 """fio on a file of its own in the same folder: the bare disk at the same block size and depth.
 
-Its best case: O_DIRECT, a file that is laid out already, blocks in order, and the better of psync
-with as many jobs as the agent has threads and io_uring at that depth. Nothing is checked.
+Its best case: O_DIRECT, a file that is laid out already, blocks in order, and the best of psync
+with as many jobs as the agent has threads, io_uring at that depth, and io_uring with its buffers on
+huge pages: a disk takes a transfer in so many pieces at most, and 1 MiB in small pages may be more.
+Nothing is checked.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -17,7 +20,10 @@ from typing import Any, Final
 from bench.children import ChildFailed
 from bench.sizes import MIB
 
-ENGINES: Final = ("psync", "io_uring")
+ENGINES: Final = ("psync", "io_uring", "io_uring_huge")
+HUGE: Final = "_huge"
+"""Ends the name of an engine that has its buffers on huge pages: fio takes them from malloc, and
+glibc (from 2.35 on; another libc ignores it) asks the kernel for such."""
 RUN_EXTRA_S: Final = 60.0
 
 
@@ -51,7 +57,7 @@ class Fio:
             jobs += self._job(engine, "write", half, block_bytes, seconds)
         else:
             jobs = self._job(engine, direction, self._depth, block_bytes, seconds)
-        return self._run(jobs)
+        return self._run(jobs, huge=engine.endswith(HUGE))
 
     def _job(
         self, engine: str, direction: str, depth: int, block_bytes: int, seconds: float
@@ -60,17 +66,21 @@ class Fio:
         jobs, in_flight = (depth, 1) if engine == "psync" else (1, depth)
         share = self._nbytes // jobs // MIB * MIB
         job = [f"--name={direction}", f"--filename={self._file}", f"--rw={direction}"]
-        job += [f"--bs={block_bytes}", f"--ioengine={engine}", f"--iodepth={in_flight}"]
+        job += [f"--bs={block_bytes}", f"--ioengine={engine.removesuffix(HUGE)}"]
+        job += [f"--iodepth={in_flight}"]
         job += [f"--numjobs={jobs}", f"--size={share}", f"--offset_increment={share}"]
         job += ["--direct=1", "--invalidate=0", "--thread", "--group_reporting"]
         if seconds:
             job += ["--time_based", f"--runtime={seconds:g}"]
         return job
 
-    def _run(self, jobs: Sequence[str]) -> Rates:
+    def _run(self, jobs: Sequence[str], *, huge: bool = False) -> Rates:
         command = ["fio", "--output-format=json", *jobs]
+        environment = os.environ | ({"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"} if huge else {})
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_EXTRA_S)
+            done = subprocess.run(
+                command, capture_output=True, text=True, timeout=RUN_EXTRA_S, env=environment
+            )
         except subprocess.TimeoutExpired as late:
             raise ChildFailed(f"fio took more than {RUN_EXTRA_S:.0f} s") from late
         if done.returncode:

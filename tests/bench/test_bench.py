@@ -17,6 +17,7 @@ import pytest
 from bench import __main__ as program
 from bench import control_plane
 from bench.entries import Entry, Row, Unit
+from bench.peers.fio import ENGINES
 from bench.peers.fio import why_absent as no_fio
 from bench.peers.redis import why_absent as no_redis
 from bench.sizes import Sizes
@@ -101,7 +102,7 @@ def test_the_disk_is_read_written_and_both_beside_fio(tmp_path: Path, scratch: P
 
     assert entries.keys() == {"disk_read", "disk_write", "disk_mixed"}
     peers = {row for entry in entries.values() for row in entry["peers"]}
-    assert peers == (set() if no_fio() else {"fio", "fio_psync", "fio_io_uring"})
+    assert peers == (set() if no_fio() else {"fio", *(f"fio_{engine}" for engine in ENGINES)})
 
 
 @pytest.mark.timeout(300)
