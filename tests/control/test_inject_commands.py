@@ -1,8 +1,19 @@
 """What the engine's command does to the variables by which it would find the client."""
 
+import contextlib
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onggi_operator.inject.shell import Unreadable, launches
+
+WORDS = (
+    "env", "-i", "-u", "-", "sh", "-c", "exec", "export", "unset", "PYTHONPATH=/x", "A=1", ";",
+    "&&", "|", "(", ")", "$(", "`x`", "'", '"', "#", "\\", "<<", "if", "then", "fi", "python", "-I",
+    "vllm", "serve", "--unset=A", "", "2>&1",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -12,6 +23,8 @@ import pytest
         (["sh", "-c", "cd /app; export PYTHONPATH='/app'; vllm serve m"], "$PYTHONPATH"),
         (["bash", "-ec", "PYTHONPATH=/app\nvllm serve m"], "$PYTHONPATH"),
         (["sh", "-c", "unset PYTHONPATH && vllm serve m"], "$PYTHONPATH"),
+        (["bash", "-euo", "pipefail", "-c", "unset PYTHONPATH; vllm serve m"], "$PYTHONPATH"),
+        (["bash", "-o", "pipefail", "+x", "-c", "env -i vllm serve m"], "env -i"),
         (["env", "PYTHONPATH=/app", "vllm", "serve", "m"], "$PYTHONPATH"),
         (["env", "-u", "PYTHONPATH", "vllm", "serve", "m"], "$PYTHONPATH"),
         (["env", "-i", "vllm", "serve", "m"], "env -i"),
@@ -74,6 +87,8 @@ def test_a_command_that_keeps_the_client_is_injected_without_a_word(
         ({"command": ["sh", "-c", "PYTHONPATH=/app ./start.sh; ./more.sh"]}, "$PYTHONPATH"),
         ({"command": ["sh", "-c", "echo 'open; PYTHONPATH=/app vllm serve"]}, "$PYTHONPATH"),
         ({"args": ["python3", "-I", "-m", "vllm.entrypoints.openai.api_server"]}, "-I"),
+        ({"command": ["tini", "--", "python3", "-I", "-m", "vllm.entrypoints.api"]}, "-I"),
+        ({"command": ["numactl", "-N", "0", "env", "-i", "vllm", "serve"]}, "env -i"),
         ({"command": ["sh", "-c", "X=$(env -i date); env -i ./start.sh"]}, "env -i"),
     ],
 )
@@ -95,3 +110,17 @@ def test_plugins_that_a_command_restricts_are_told(kit: Any) -> None:
     )
     body = kit.pod(kit.engine(command=["sh", "-c", "VLLM_PLUGINS=lora,onggi exec vllm serve m"]))
     assert kit.plan(body).warnings == ()
+
+
+@given(st.lists(st.sampled_from(WORDS), max_size=8))
+def test_any_text_is_read_or_said_to_be_unreadable(words: list[str]) -> None:
+    for command in ([*words], ["sh", "-c", " ".join(words)], ["bash", "-ec", "\n".join(words)]):
+        with contextlib.suppress(Unreadable):
+            for launch in launches({"name": "e", "command": command}):
+                assert all(isinstance(word, str) for word in launch.words)
+
+
+@given(st.text(max_size=60))
+def test_any_characters_are(text: str) -> None:
+    with contextlib.suppress(Unreadable):
+        launches({"name": "e", "command": ["sh", "-c", text]})

@@ -55,9 +55,16 @@ def _look(engine: Mapping[str, Any], kind: EngineKind) -> Skipped | Doubt | None
         ours = found
     else:
         ours = [launch for launch in found if runs_engine(" ".join(launch.words), kind)]
-    if not ours:
+    told = next((told for launch in ours if (told := _hidden(name, launch)) is not None), None)
+    if told is None and not any(_is_plain(launch, kind) for launch in ours):
         return _guess(name, " ".join(command_line(engine)))
-    return next((told for launch in ours if (told := _hidden(name, launch)) is not None), None)
+    return told
+
+
+def _is_plain(launch: Launch, kind: EngineKind) -> bool:
+    """The program is the engine or Python, and not one that starts others (tini, numactl)."""
+    program = launch.words[0].rpartition("/")[2] if launch.words else ""
+    return bool(_PYTHON.fullmatch(program)) or runs_engine(program, kind)
 
 
 def _hidden(name: str, launch: Launch) -> Skipped | None:

@@ -56,12 +56,13 @@ def _shell_text(words: Sequence[str]) -> str | None:
     """What `sh -c TEXT` runs."""
     if not words or words[0].rpartition("/")[2] not in _SHELLS:
         return None
-    for at, word in enumerate(words[1:], start=1):
-        if not word.startswith("-"):
-            return None
-        if "c" in word and not word.startswith("--"):
+    at = 1
+    while at < len(words) and words[at][:1] in ("-", "+"):
+        flags = words[at]
+        if "c" in flags and not flags.startswith("--"):
             # `bash -c -e TEXT` is legal and nobody writes it.
             return words[at + 1] if at + 1 < len(words) else None
+        at += 2 if flags.endswith(("o", "O")) else 1
     return None
 
 
