@@ -114,6 +114,17 @@ def test_without_a_socket_it_does_nothing(
     assert engine_args.create_engine_config is before
 
 
+def test_where_the_flags_are_the_users_it_stands_back(
+    engine_args: type[EngineArgs], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ONGGI_CONFIGURE", "Manual")
+    plugin.register()
+    assert made(engine_args).kv_transfer_config is None
+    monkeypatch.setenv("ONGGI_CONFIGURE", "Auto")
+    plugin.register()
+    assert made(engine_args).kv_transfer_config is not None
+
+
 def test_an_engine_it_does_not_know_is_left_alone(
     engine_args: type[EngineArgs], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
