@@ -62,6 +62,10 @@ class NodeRounds:
         for write in writes[:WRITES_PER_ROUND_MAX]:
             await self._write(write)
 
+    def node_uids(self) -> dict[str, str]:
+        """Nodes that there are, by name."""
+        return self._fleet.node_uids()
+
     def moves_of(self, pool: Key) -> tuple[ToldMove, ...]:
         """Moves of a pool's agents, on all nodes."""
         return tuple(

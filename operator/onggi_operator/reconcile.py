@@ -70,8 +70,10 @@ class Reconciler:
         keys = {pool.key for pool in snapshot}
         self._written_s = {key: at_s for key, at_s in self._written_s.items() if key in keys}
         await self._nodes.round(now=now)
+        node_uids = self._nodes.node_uids()
         for pool in snapshot:
-            wanted = plan_status(pool, now_s=now_s, now=now, moves=self._nodes.moves_of(pool.key))
+            moves = self._nodes.moves_of(pool.key)
+            wanted = plan_status(pool, now_s=now_s, now=now, moves=moves, node_uids=node_uids)
             if self._is_due(pool, wanted, now_s):
                 await self._write(pool, wanted, now_s, now)
             await asyncio.sleep(0)  # between pools, agents are answered

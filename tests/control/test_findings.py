@@ -19,7 +19,7 @@ def kit(status_kit: Any) -> Any:
 
 def look(world: Any, *, now_s: float = 100.0, now: str = "2026-01-01T01:00:10Z") -> dict[str, Any]:
     (snapshot,) = world.snapshot(now_s=now_s)
-    return plan_status(snapshot, now_s=now_s, now=now)
+    return plan_status(snapshot, now_s=now_s, now=now, node_uids={})
 
 
 def found(status: dict[str, Any], kind: str) -> tuple[str, str]:

@@ -1,22 +1,29 @@
 """A pool's status, from what is known to what is written and when."""
 
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from onggi_core.heartbeat import Lookups, TierBlocks, TierBytes
 from onggi_operator.observe.world import AGENT_KEPT_S
 from onggi_operator.plan.conditions import Reason, Type
 from onggi_operator.plan.events import EVENTS_PER_ROUND_MAX, plan_events
+from onggi_operator.plan.nodes import ToldMove
+from onggi_operator.plan.rebalance import Why
 from onggi_operator.plan.status import plan_status, short_count
 from onggi_operator.plan.writes import STRUCTURE_INTERVAL_S, is_due
 
+ROOT = Path(__file__).resolve().parents[2]
 NOW = "2026-01-01T02:00:00Z"
 
 
 def status_of(world: Any, now_s: float = 100.0, now: str = NOW) -> dict[str, Any]:
     (snapshot,) = world.snapshot(now_s=now_s)
-    return plan_status(snapshot, now_s=now_s, now=now)
+    return plan_status(snapshot, now_s=now_s, now=now, node_uids={})
 
 
 def conditions(status: dict[str, Any]) -> dict[str, tuple[str, str]]:
@@ -218,3 +225,43 @@ def test_conditions_and_reasons_are_words(kit: Any) -> None:
     for word in (*Type, *Reason):
         assert word.value.isalpha()
         assert word.value[0].isupper()
+
+
+def test_the_schema_has_what_is_written_and_no_more(kit: Any) -> None:
+    """The API server drops what it does not know without a word, and a field that nobody writes is
+    a lie."""
+    disk = {"max": "4Gi", "medium": "HostPath", "path": "/data"}
+    tiers = [*kit.body()["spec"]["tiers"], {"type": "LocalDisk", "localDisk": disk}]
+    pods = (kit.pod("one"), kit.pod("s", kit.SKIPPED), kit.pod("m", None))
+    world = kit.world(*pods, pool=kit.body(spec={"tiers": tiers}))
+    world.hear(kit.beat(capacity=TierBytes(8, 8), used=TierBytes(4, 4)), now_s=99)
+    (snapshot,) = world.snapshot(now_s=100)
+    move = ToldMove("n1", "u", "team-a", "one", "chat", 1, 2, Why.ROOM, "there is room", True)
+    before = {"node": "n2", "nodeUID": "b", "folders": 1, "agents": 0}
+    status = plan_status(
+        replace(snapshot, status={"nodes": [before]}),
+        now_s=100,
+        now=NOW,
+        node_uids={"n1": "a", "n2": "b"},
+        moves=[move],
+    )
+    text = (ROOT / "crds/v1alpha1/kvcachepools.yaml").read_text()
+    schema = yaml.safe_load(text)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    assert set(said(status)) == set(known(schema["properties"]["status"]))
+
+
+def said(value: Any, path: str = "") -> Iterator[str]:
+    for item in value if isinstance(value, list) else [value]:
+        if isinstance(item, dict):
+            for name, child in item.items():
+                yield from said(child, f"{path}.{name}")
+        else:
+            yield path
+
+
+def known(schema: dict[str, Any], path: str = "") -> Iterator[str]:
+    for name, child in schema.get("items", schema).get("properties", {}).items():
+        if "properties" in child or "items" in child:
+            yield from known(child, f"{path}.{name}")
+        else:
+            yield f"{path}.{name}"

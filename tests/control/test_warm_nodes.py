@@ -34,6 +34,7 @@ class Site:
     def __init__(self, kit: Any, wanted: dict[str, Any]) -> None:
         self.kit, self.spec, self.status = kit, wanted, {}
         self.pods: dict[Any, Any] = {}
+        self.node_uids = {f"n{number:02}": f"u{number}" for number in range(100)}
         self.world = kit.World(self.pods, started="2026-01-01T00:00:00Z", started_s=0.0)
         self._see()
 
@@ -50,7 +51,7 @@ class Site:
 
     def nodes(self, now: str = T0, *, now_s: float = 100.0) -> list[dict[str, Any]]:
         (pool,) = self.world.snapshot(now_s=now_s)
-        self.status = plan_status(pool, now_s=now_s, now=now)
+        self.status = plan_status(pool, now_s=now_s, now=now, node_uids=self.node_uids)
         self._see()
         found: list[dict[str, Any]] = self.status["nodes"]
         return found
@@ -67,42 +68,44 @@ def site(status_kit: Any) -> Site:
 def test_a_node_is_warm_once_a_pod_with_data_is_gone_and_until_another_has_taken_over(
     site: Site,
 ) -> None:
-    site.lives("one", "n1", FULL)
-    assert site.nodes() == [{"node": "n1", "folders": 1, "agents": 1}]
+    site.lives("one", "n01", FULL)
+    assert site.nodes() == [{"node": "n01", "nodeUID": "u1", "folders": 1, "agents": 1}]
     assert site.warm() == ()
     site.dies("one")
-    assert site.nodes() == [{"node": "n1", "folders": 1, "agents": 0, "leftAt": T0}]
+    assert site.nodes() == [
+        {"node": "n01", "nodeUID": "u1", "folders": 1, "agents": 0, "leftAt": T0}
+    ]
     assert site.nodes(T1)[0]["leftAt"] == T0
-    assert site.warm() == ("n1",)
-    site.lives("two", "n1", FULL)
-    assert site.nodes(T1) == [{"node": "n1", "folders": 1, "agents": 1}]
+    assert site.warm() == ("n01",)
+    site.lives("two", "n01", FULL)
+    assert site.nodes(T1) == [{"node": "n01", "nodeUID": "u1", "folders": 1, "agents": 1}]
     assert site.warm() == ()
 
 
 def test_an_agent_that_has_stored_nothing_leaves_nothing(site: Site) -> None:
-    site.lives("one", "n1", BLANK)
+    site.lives("one", "n01", BLANK)
     assert site.nodes() == []
     site.dies("one")
     assert site.nodes() == []
 
 
 def test_two_folders_and_one_agent_leave_one_to_take_over(site: Site) -> None:
-    site.lives("one", "n1", FULL)
-    site.lives("two", "n1", FULL)
-    site.lives("three", "n2", FULL)
+    site.lives("one", "n01", FULL)
+    site.lives("two", "n01", FULL)
+    site.lives("three", "n02", FULL)
     site.nodes()
     site.dies("two")
     site.dies("three")
     assert site.nodes(T1) == [
-        {"node": "n1", "folders": 2, "agents": 1, "leftAt": T1},
-        {"node": "n2", "folders": 1, "agents": 0, "leftAt": T1},
+        {"node": "n01", "nodeUID": "u1", "folders": 2, "agents": 1, "leftAt": T1},
+        {"node": "n02", "nodeUID": "u2", "folders": 1, "agents": 0, "leftAt": T1},
     ]
-    assert site.warm() == ("n1", "n2")
+    assert site.warm() == ("n01", "n02")
 
 
 def test_data_counts_no_longer_than_the_pool_keeps_it(status_kit: Any) -> None:
     site = Site(status_kit, spec(diskRetention="1h"))
-    site.lives("one", "n1", FULL)
+    site.lives("one", "n01", FULL)
     site.nodes()
     site.dies("one")
     site.nodes(T0)
@@ -113,20 +116,33 @@ def test_data_counts_no_longer_than_the_pool_keeps_it(status_kit: Any) -> None:
 @pytest.mark.parametrize("medium", ["EmptyDir"])
 def test_a_disk_that_goes_with_its_pod_leaves_nothing(status_kit: Any, medium: str) -> None:
     site = Site(status_kit, spec(medium))
-    site.lives("one", "n1", FULL)
+    site.lives("one", "n01", FULL)
     assert site.nodes() == []
 
 
 def test_an_operator_that_starts_anew_believes_the_last_one_until_it_has_listened(
     site: Site, status_kit: Any
 ) -> None:
-    site.lives("one", "n1", FULL)
+    site.lives("one", "n01", FULL)
     before = site.nodes()
     again = status_kit.World(site.pods, started=T0, started_s=200.0)
     again.see_pool(status_kit.body(spec=spec(), status=site.status))
     for now_s, expected in ((230, before), (231, [{**before[0], "agents": 0, "leftAt": T1}])):
         (pool,) = again.snapshot(now_s=now_s)
-        assert plan_status(pool, now_s=now_s, now=T1)["nodes"] == expected
+        assert plan_status(pool, now_s=now_s, now=T1, node_uids=site.node_uids)["nodes"] == expected
+
+
+def test_data_goes_with_its_node_and_a_new_node_of_the_name_has_none(site: Site) -> None:
+    """A replaced node was taken for the old one by its name (openshift/api#2821)."""
+    for name, node in (("one", "n01"), ("two", "n02")):
+        site.lives(name, node, FULL)
+    site.nodes()
+    site.dies("one")
+    site.dies("two")
+    assert [one["node"] for one in site.nodes()] == ["n01", "n02"]
+    del site.node_uids["n01"]
+    site.node_uids["n02"] = "another"
+    assert site.nodes() == []
 
 
 def test_the_list_is_bounded_and_the_longest_left_go_first(site: Site) -> None:
@@ -147,7 +163,7 @@ def test_the_list_is_bounded_and_the_longest_left_go_first(site: Site) -> None:
 TERM = {
     "weight": 50,
     "preference": {
-        "matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]
+        "matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n01"]}]
     },
 }  # fmt: skip
 OWN = {"weight": 100, "preference": {"matchExpressions": [{"key": "gpu", "operator": "Exists"}]}}
@@ -166,7 +182,7 @@ def test_a_new_pod_prefers_a_warm_node_beside_what_it_prefers_already(
     kit: Any, affinity: Any, expected: Any
 ) -> None:
     body = kit.pod(**({} if affinity is None else {"affinity": affinity}))
-    after = kit.inject(body, disk=kit.HOST_PATH, warm_nodes=("n1",))
+    after = kit.inject(body, disk=kit.HOST_PATH, warm_nodes=("n01",))
     assert after["spec"]["affinity"] == expected
 
 
@@ -174,11 +190,11 @@ def test_no_preference_where_it_has_no_use(kit: Any) -> None:
     off = kit.replace(kit.POOL.placement, scheduling=Scheduling.OFF)
     for body, changes in (
         (kit.pod(), {"placement": off}),
-        (kit.pod(nodeName="n2"), {}),
+        (kit.pod(nodeName="n02"), {}),
         (kit.pod(annotations={"onggi.dev/disk": "0"}), {}),
         (kit.pod(), {"warm_nodes": ()}),
     ):
-        after = kit.inject(body, **{"disk": kit.HOST_PATH, "warm_nodes": ("n1",), **changes})
+        after = kit.inject(body, **{"disk": kit.HOST_PATH, "warm_nodes": ("n01",), **changes})
         assert "affinity" not in after["spec"]
 
 
@@ -193,7 +209,7 @@ def test_a_pod_names_ten_nodes_at_most(kit: Any) -> None:
 def test_the_api_server_takes_a_pod_with_the_preference(kit: Any, server: Any) -> None:
     affinity = {"nodeAffinity": {PREFERRED: [OWN]}}
     body = kit.pod(affinity=affinity, serviceAccountName="default")
-    after = kit.inject(body, disk=kit.HOST_PATH, warm_nodes=("n1", "n2"))
+    after = kit.inject(body, disk=kit.HOST_PATH, warm_nodes=("n01", "n02"))
     pod = {"apiVersion": "v1", "kind": "Pod", **after}
     made = server.request("POST", "/api/v1/namespaces/default/pods?dryRun=All", pod)
     terms = made["spec"]["affinity"]["nodeAffinity"][PREFERRED]

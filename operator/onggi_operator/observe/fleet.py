@@ -104,6 +104,10 @@ class Fleet:
         account = self._accounts.get(uid)
         return account.answer() if account else None
 
+    def node_uids(self) -> dict[str, str]:
+        """Nodes that there are, by name."""
+        return {node.name: node.uid for node in self._nodes.values()}
+
     def is_leaving(self, uid: str) -> bool:
         """Whether an agent's pod is to leave its node, or this world: so it was when last looked
         at."""

@@ -26,10 +26,16 @@ SHOWN_WHEN_WELL: Final = (Reason.OBSERVING, Reason.PAUSED)
 
 
 def plan_status(
-    world: PoolSnapshot, *, now_s: float, now: str, moves: Sequence[ToldMove] = ()
+    world: PoolSnapshot,
+    *,
+    now_s: float,
+    now: str,
+    node_uids: Mapping[str, str],
+    moves: Sequence[ToldMove] = (),
 ) -> dict[str, Any]:
     """`now_s` is the monotonic time of heartbeats, `now` the wall clock as the API writes it;
-    `moves` are those of the pool's agents that nodes last planned."""
+    `node_uids` are the nodes that there are, `moves` those of the pool's agents that nodes last
+    planned."""
     pods = census(world, now_s=now_s)
     found = findings(world, pods, now=now)
     capacity, used = _bytes(world, pods)
@@ -45,7 +51,7 @@ def plan_status(
         },
         "skipped": [_skipped(pod) for pod in _newest(pods.skipped)],
         "missed": [{"pod": pod.name, "created": pod.created} for pod in _newest(pods.missed)],
-        "nodes": plan_nodes(world, pods, now_s=now_s, now=now),
+        "nodes": plan_nodes(world, pods, node_uids, now_s=now_s, now=now),
         "moves": [{"node": move.node, **move_field(move)} for move in moves[:LISTED_MAX]],
         "capacity": capacity,
         "used": used,

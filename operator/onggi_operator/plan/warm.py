@@ -25,6 +25,7 @@ class NodeData:
     `left_at` is when fewer lived than had, None while all live."""
 
     node: str
+    uid: str
     folders: int
     agents: int
     left_at: str | None
@@ -32,6 +33,7 @@ class NodeData:
     def field(self) -> dict[str, Any]:
         told: dict[str, Any] = {
             "node": self.node,
+            "nodeUID": self.uid,
             "folders": self.folders,
             "agents": self.agents,
         }
@@ -39,17 +41,19 @@ class NodeData:
 
 
 def plan_nodes(
-    world: PoolSnapshot, pods: Census, *, now_s: float, now: str
+    world: PoolSnapshot, pods: Census, node_uids: Mapping[str, str], *, now_s: float, now: str
 ) -> list[dict[str, Any]]:
-    """The status's `nodes`. An operator that begins believes the last one until every agent had
-    time to report: a restart here leaves no data anywhere."""
+    """The status's `nodes`: of those there are, since one that comes back under its old name has
+    another uid and another disk. An operator that begins believes the last one until every agent
+    had time to report: a restart here leaves no data anywhere."""
     written: Sequence[Mapping[str, Any]] = world.status.get("nodes") or ()
     pool = world.pool
     if not isinstance(pool, Pool) or not pool.disk or pool.disk.medium is not Medium.HOST_PATH:
         return []
     if now_s - world.started_s <= world.fresh_s:
         return [dict(one) for one in written]
-    found = _found(beats_of(world, pods), {one["node"]: one for one in written}, now)
+    before = {one["node"]: one for one in written if node_uids.get(one["node"]) == one["nodeUID"]}
+    found = _found(beats_of(world, pods), before, node_uids, now)
     kept_s = pool.lifecycle.disk_retention_s
     kept = [one for one in found if not (kept_s and _left_s(one, now) > kept_s) and one.folders]
     kept.sort(key=lambda one: (_left_s(one, now), one.node))
@@ -57,9 +61,12 @@ def plan_nodes(
 
 
 def _found(
-    beats: Iterable[Heartbeat], written: Mapping[str, Mapping[str, Any]], now: str
+    beats: Iterable[Heartbeat],
+    written: Mapping[str, Mapping[str, Any]],
+    node_uids: Mapping[str, str],
+    now: str,
 ) -> list[NodeData]:
-    with_disk = [beat for beat in beats if beat.capacity.disk_bytes]
+    with_disk = [beat for beat in beats if beat.capacity.disk_bytes and beat.node in node_uids]
     agents = Counter(beat.node for beat in with_disk)
     filled = Counter(beat.node for beat in with_disk if beat.used.disk_bytes)
     found = []
@@ -68,7 +75,7 @@ def _found(
         folders = max(before.get("folders", 0), filled[node])
         left = agents[node] < folders
         left_at = (before.get("leftAt") or now) if left else None
-        found.append(NodeData(node, folders, agents[node], left_at))
+        found.append(NodeData(node, node_uids[node], folders, agents[node], left_at))
     return found
 
 
