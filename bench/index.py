@@ -43,8 +43,6 @@ CHAIN: Final = 64
 PROMPT: Final = 128
 PROMPTS: Final = 100
 EXTENTS: Final = 16
-KEY_BYTES: Final = 64
-"""What CPython's allocator takes for a bytes object of 16: the caller of adoption made it."""
 SPACE: Final = SpaceSpec(b"f" * 16, PAGE_BYTES, 16)
 
 
@@ -98,7 +96,7 @@ def memory(blocks: int) -> None:
     gc.collect()
     held, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    print(f"hold {blocks} blocks: {held / blocks + KEY_BYTES:.0f} bytes a block, keys included")
+    print(f"hold {blocks} blocks: {held / blocks:.0f} bytes a block, keys included")
 
 
 class Client:

@@ -22,6 +22,7 @@ from onggi_core.wire.replies import StorePrepared
 from onggi_core.wire.requests import Hello, StoreComplete, StorePrepare
 from onggi_sidecar.disk.recovery import recover
 from onggi_sidecar.disk.segment import SEGMENT_HEADER_BYTES, pack_segment_header, segment_path
+from onggi_sidecar.heap import keep_large_apart
 
 PAGE_BYTES: Final = 4096
 CHAIN_BLOCKS: Final = 128
@@ -35,7 +36,8 @@ IDLE_HOW: Final = (
     "libraries counted in full. Both tiers are on."
 )
 INDEX_HOW: Final = (
-    "RssAnon of a process that steps the agent's engine, before and after storing chains of "
+    "RssAnon of a process that steps the agent's engine, its heap set as the agent's, before and "
+    "after storing chains of "
     f"{CHAIN_BLOCKS} blocks into its host tier, by the block. Row adopted: an agent that found as "
     "many blocks on disk, less the same agent idle."
 )
@@ -137,6 +139,7 @@ def _engine_bytes(blocks: int) -> int:
 
 
 def _grow(blocks: int, answers: Any) -> None:
+    keep_large_apart()  # as the agent does
     extents = -(-blocks * PAGE_BYTES // EXTENT_BYTES) + 1
     facts = Facts(bytes(16), "arena", extents * EXTENT_BYTES, 0, EXTENT_BYTES, extents)
     engine = Engine(facts)

@@ -11,11 +11,10 @@ from __future__ import annotations
 import heapq
 from array import array
 from collections.abc import Iterator, Sequence
-from itertools import chain, repeat
-from operator import add, eq
 from typing import Final
 
 from onggi_core.errors import BadRequest, IllegalMove
+from onggi_core.index.places import rows_of
 from onggi_core.region import FREE_PAGE, RETIRED, ROOM, Region
 
 REGIONS_TRIED: Final = 4
@@ -107,11 +106,8 @@ class Slab:
         """Places that lie one after the other, within one region: its number, the first page, and
         where in `places` the row begins and ends."""
         whole = max(1, self.region_bytes // stride)
-        follows = bytes(map(eq, places, map(add, chain((-stride - 1,), places), repeat(stride))))
-        begin = 0
-        while 0 <= begin < len(places):
-            behind = follows.find(0, begin + 1)
-            end = behind if behind >= 0 else len(places)
+        for first, end in rows_of(stride, places):
+            begin = first
             while begin < end:
                 number, within = divmod(places[begin], self.region_bytes)
                 index = within // stride if not within % stride else whole

@@ -38,7 +38,7 @@ from onggi_sidecar.disk.leftovers import tend
 from onggi_sidecar.disk.tier import DiskTier
 from onggi_sidecar.errors import StartRefused
 from onggi_sidecar.figures import gather_figures
-from onggi_sidecar.heap import give_back_free_heap
+from onggi_sidecar.heap import give_back_free_heap, keep_large_apart
 from onggi_sidecar.log import LOG, error, event, warn
 from onggi_sidecar.mailbox import Mailbox
 from onggi_sidecar.obedience import Obedience
@@ -66,6 +66,7 @@ T = TypeVar("T")
 def run_agent(config: AgentConfig, reread: Callable[[], AgentConfig]) -> int:
     """Run until SIGTERM or SIGINT; the exit code. reread: the configuration anew, for SIGHUP."""
     sys.setswitchinterval(SWITCH_INTERVAL_S)
+    keep_large_apart()
     allowed = raise_descriptor_limit()
     if allowed < DESCRIPTORS_MIN:
         error(
@@ -138,9 +139,6 @@ class Agent:
         config, begun_s = self._config, time.monotonic()
         claim = claim_socket(config.socket)
         stack.callback(claim.release)
-        # HTTP's libraries take half a second to load, with the GIL held: not beside first clients
-        importing = asyncio.create_task(in_daemon_thread(_import_reporting, "onggi-import"))
-        stack.callback(importing.cancel)
         mailbox = Mailbox()
         arena = open_arena(config)
         stack.callback(arena.retire)
@@ -168,7 +166,6 @@ class Agent:
             post=mailbox.post,
         )
         shell.step(self._budgets.present)
-        await importing
         self._serve(shell, mailbox, claim, stack)
         event(
             "listening",
@@ -205,7 +202,10 @@ class Agent:
         self._plane = plane
 
     async def _start_reporting(self, stack: AsyncExitStack) -> None:
-        from onggi_sidecar.reporting import Reporting  # loaded by now, see _start
+        # HTTP's libraries take half a second to load. An engine that outlived its agent has hits
+        # meanwhile, a little slower; a new one waits for HTTP, which says that the agent is ready.
+        await in_daemon_thread(_import_reporting, "onggi-import")
+        from onggi_sidecar.reporting import Reporting
 
         assert self._plane is not None
         assert self._budgets is not None

@@ -5,14 +5,11 @@ import os
 import re
 import signal
 import sys
-from importlib.metadata import version
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final, NoReturn
 
 from onggi_core.variables import nearest
-from onggi_sidecar import replay_command
-from onggi_sidecar.doctor import command as doctor_command
 
 EXIT_CONFIG: Final = 2
 """A wrong flag, variable or file field; argparse's own code for the same thing."""
@@ -39,7 +36,8 @@ AGENT_FLAGS: Final = (
 def main(arguments: list[str] | None = None) -> int:
     """Run one command; its exit code."""
     signal.signal(signal.SIGTERM, _end_before_start)
-    parsed, unknown = _parser().parse_known_args(arguments)
+    arguments = sys.argv[1:] if arguments is None else arguments
+    parsed, unknown = _parser(arguments[:1]).parse_known_args(arguments)
     if unknown:
         parsed.command.error(_not_understood(parsed.command, unknown))
     run: Any = parsed.run
@@ -77,7 +75,8 @@ def _end_before_start(_number: int, _frame: FrameType | None) -> NoReturn:
     sys.exit(0)
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(command: list[str]) -> argparse.ArgumentParser:
+    """command: the one that is run. What only another one needs is not loaded."""
     parser = argparse.ArgumentParser(
         prog="onggi", description="Keeps the KV cache that an LLM engine would throw away."
     )
@@ -100,13 +99,19 @@ def _parser() -> argparse.ArgumentParser:
     doctor = commands.add_parser(
         "doctor", help="why a pod has no cache, or a slow one", allow_abbrev=False
     )
-    doctor_command.add_flags(doctor)
-    doctor.set_defaults(run=doctor_command.run)
+    if command == ["doctor"]:
+        from onggi_sidecar.doctor import command as doctor_command
+
+        doctor_command.add_flags(doctor)
+        doctor.set_defaults(run=doctor_command.run)
     replay = commands.add_parser(
         "replay", help="hit rates of the policies over a recorded stream", allow_abbrev=False
     )
-    replay_command.add_flags(replay)
-    replay.set_defaults(run=replay_command.run, command=replay)
+    if command == ["replay"]:
+        from onggi_sidecar import replay_command
+
+        replay_command.add_flags(replay)
+        replay.set_defaults(run=replay_command.run, command=replay)
     said = commands.add_parser("version", help="print the version")
     said.set_defaults(run=_version, command=said)
     return parser
@@ -155,5 +160,7 @@ class _PrintAgentHelp(argparse.Action):
 
 
 def _version(_: argparse.Namespace) -> int:
+    from importlib.metadata import version
+
     print(version("onggi"))
     return 0

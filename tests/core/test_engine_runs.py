@@ -135,7 +135,8 @@ def test_rows_whose_parent_is_unknown_or_in_a_ring_are_adopted_and_can_be_given_
     shell.end_jobs()
     check(shell.engine)
     assert shell.stats()["evicted_disk_blocks"] == 4
-    assert not shell.engine._state.blocks.ids[0].keys() & {one, two, three, four}
+    find = shell.engine._state.blocks.tables[0].find
+    assert [find(key) for key in (one, two, three, four)] == [None] * 4
 
 
 def test_a_space_that_is_known_already_adopts_what_it_lacks() -> None:

@@ -8,7 +8,9 @@ from array import array
 from onggi_core.identity import ROOT
 from onggi_core.index.adopting import add_adopted, latest_rows
 from onggi_core.index.blocks import Blocks
+from onggi_core.index.digests import Digests
 from onggi_core.index.ids import NOWHERE, as_run
+from onggi_core.index.keytable import NO_SPACE
 from onggi_core.page import PageState
 from onggi_core.policy.chains import ChainRanking
 from onggi_core.policy.choosers import LeastRecent
@@ -20,7 +22,7 @@ def key(number: int) -> bytes:
 
 def index() -> Blocks:
     made = Blocks()
-    made.ids.append({})
+    made.table_for(0)
     return made
 
 
@@ -70,7 +72,8 @@ def test_a_parent_that_is_not_known_is_a_name_until_its_last_child_goes() -> Non
     made.host.states[child] = PageState.FREE
     made.forget_if_nowhere(child)
     assert len(made) == 0
-    assert made.ids[0] == {}
+    assert not made.tables[0]
+    assert set(made.space) == {NO_SPACE}
 
 
 def test_a_ring_is_cut_where_it_would_close() -> None:
@@ -95,7 +98,7 @@ def test_adopted_rows_may_come_in_any_order_and_in_rings() -> None:
     made = index()
     keys = [key(number) for number in range(1, 7)]
     parents = [key(2), ROOT, key(9), key(5), key(4), key(6)]
-    blocks = add_adopted(made, 0, keys, parents)
+    blocks = add_adopted(made, 0, Digests.of("keys", keys), Digests.of("parents", parents)).blocks
     known = dict(zip(blocks, keys, strict=True))
     assert [made.parent_key(block) for block in blocks[:3]] == [key(2), ROOT, key(9)]
     for block in blocks:
@@ -121,7 +124,12 @@ def test_a_chain_taken_at_once_ranks_as_its_blocks_one_by_one() -> None:
                 at_once.insert_chain(blocks, parents[0], 0, use * 10)
             else:
                 kids = array("i", [parents.count(block) for block in blocks])
-                at_once.insert_all(blocks, parents, 0, use * 10, kids=kids)
+                heads = [
+                    block for block, one in zip(blocks, parents, strict=True) if one != block - 1
+                ]
+                heads = sorted({begin, *heads})
+                above = array("i", parents)
+                at_once.insert_range(blocks, heads, above, kids, 0, use * 10)
             for at, block in enumerate(blocks):
                 each.insert(block, parents[at], 0, use * 10 + at * step)
             here += blocks

@@ -37,11 +37,13 @@ def _check_names(state: State) -> None:
     known: dict[int, object] = {}
     for space in state.space_rows:
         if space is not None:
-            assert index.ids[space.number] is space.ids
-            known |= dict.fromkeys(space.ids.values(), space)
-            for key, block in space.ids.items():
-                assert index.keys[block] == key
-                assert index.space[block] == space.number
+            assert index.tables[space.number] is space.table
+            mine = [block for block, number in enumerate(index.space) if number == space.number]
+            assert len(mine) == len(space.table)
+            known |= dict.fromkeys(mine, space)
+            for block in mine:
+                key = index.key(block)
+                assert space.find(key) == block, f"{block} is not found by its key"
                 assert key != ROOT or index.parent[block] == NOWHERE
     assert len(known) == len(index)
     assert not set(index._free) & set(known), "a free number is in use"
@@ -180,6 +182,6 @@ def _check_board(state: State) -> None:
         space = state.space_rows[index.space[block]]
         assert space is not None
         slot = board.slot_of(block)
-        assert reader.shows(slot, space.tag, index.keys[block], pages.places[block])
+        assert reader.shows(slot, space.tag, index.key(block), pages.places[block])
     sealed = sum(page in READABLE for page in pages.states)
     assert len(shown) == sealed or board.unshown_blocks, "sealed and not shown"

@@ -53,7 +53,7 @@ def leaving(engine: Any) -> set[tuple[bytes, bytes]]:
     """(fingerprint, key) of blocks whose stores are over and that have not been taken apart."""
     state = _state(engine)
     return {
-        (store.space.spec.fingerprint, state.blocks.keys[block])
+        (store.space.spec.fingerprint, state.blocks.key(block))
         for store in state.leaving_stores.values()
         for block in store.blocks
     }
@@ -84,7 +84,7 @@ def digest(engine: Any) -> dict[str, Any]:
         pages = tier.pages
         seen[name] = (bytes(pages.states), bytes(pages.pins), pages.places.tobytes())
         seen[f"{name} room"] = [tier.slab.used_in(number) for number in tier.slab._regions]
-    seen["keys"] = list(state.blocks.keys)
+    seen["keys"] = [bytes(state.blocks.keys), state.blocks.space.tobytes()]
     seen["stores"] = [(s.ticket, s.deadline_s) for s in state.stores.values()]
     seen["loads"] = [(x.ticket, x.rows, x.deadline_s) for x in state.loads.values()]
     return seen

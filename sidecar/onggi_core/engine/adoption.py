@@ -7,8 +7,8 @@ from onggi_core.engine.sessions import space_of
 from onggi_core.engine.space import Space
 from onggi_core.engine.state import State
 from onggi_core.errors import BadRequest
-from onggi_core.identity import DIGEST_BYTES
 from onggi_core.index.adopting import TwiceError, add_adopted, latest_rows
+from onggi_core.index.digests import Digests
 from onggi_core.page import PageState
 
 
@@ -24,7 +24,7 @@ def adopt(state: State, event: Adopted) -> None:
         raise BadRequest("columns", [len(column) for column in columns], "make them equally long")
     space = space_of(state, event.space)
     try:
-        if not space.ids:
+        if not space.table:
             _adopt(state, space, event)
             return
     except TwiceError:
@@ -43,23 +43,22 @@ def adopt(state: State, event: Adopted) -> None:
 
 def _adopt(state: State, space: Space, event: Adopted) -> None:
     """Raises BadRequest or TwiceError, with nothing adopted."""
-    checksums = b"".join(event.checksums)
-    if len(checksums) != len(event.keys) * DIGEST_BYTES:
-        raise BadRequest("checksums", len(checksums), f"each has {DIGEST_BYTES} bytes")
     if not event.keys:
         return
-    blocks = add_adopted(state.blocks, space.number, event.keys, event.parents)
+    checksums = Digests.of("checksums", event.checksums)
+    keys, parents = Digests.of("keys", event.keys), Digests.of("parents", event.parents)
+    made = add_adopted(state.blocks, space.number, keys, parents)
     try:
-        if not state.disk.slab.adopt(space.stride_bytes, event.places, blocks):
+        if not state.disk.slab.adopt(space.stride_bytes, event.places, made.blocks):
             raise TwiceError
     except (BadRequest, TwiceError):
-        for block in blocks:
+        for block in made.blocks:
             state.blocks.forget_if_nowhere(block)
         raise
-    state.blocks.set_checksums(blocks, checksums)
-    state.disk.adopt(space, blocks, event.places, state.use(len(blocks)))
+    state.blocks.set_checksums(made.blocks, checksums.raw)
+    state.disk.adopt(space, made, event.places, state.use(len(made.blocks)))
 
 
 def _nowhere(state: State, space: Space, key: bytes) -> bool:
-    block = space.ids.get(key)
+    block = space.find(key)
     return block is None or state.disk.pages.states[block] == PageState.FREE

@@ -9,6 +9,7 @@ from onggi_core.engine import writeback
 from onggi_core.engine.sessions import space_of
 from onggi_core.engine.state import State
 from onggi_core.errors import BadRequest
+from onggi_core.index.adopting import Made
 from onggi_core.index.ids import as_run
 from onggi_core.page import PageState
 
@@ -44,7 +45,7 @@ def _take_over(state: State, part: Held) -> int:
             index.forget_if_nowhere(block)
         return 0
     # One by one, since children of theirs may be known that are on disk alone or come later
-    host.adopt(space, blocks, places, state.use(len(blocks)))
+    host.adopt(space, Made(blocks), places, state.use(len(blocks)))
     state.show(space, as_run(blocks))
     if state.has_disk:
         disk = index.disk.states

@@ -149,7 +149,7 @@ def _too_early(state: State, load: Load, asked: LoadPrepare) -> bool:
     if state.extents_ready or not asked.wait_ms or not _may_wait(state):
         return False
     states = state.blocks.disk.states
-    first = [space.ids.get(key) for space in load.spaces for key in asked.keys[:1]]
+    first = [space.find(key) for space in load.spaces for key in asked.keys[:1]]
     return bool(first) and all(block is not None and states[block] in READABLE for block in first)
 
 

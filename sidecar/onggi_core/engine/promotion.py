@@ -94,7 +94,7 @@ def _read(
             place=index.disk.place(blocks[0]),
             stride_bytes=space.stride_bytes,
             offsets=index.host.offsets(blocks, state.facts.data_offset),
-            keys=tuple([index.keys[block] for block in blocks]),
+            keys=tuple(index.keys_of(blocks)),
             checksums=tuple([index.checksum(block) for block in blocks]),
             prefetch=urgency is Urgency.PREFETCH,
         )

@@ -84,7 +84,7 @@ def _drop_idle_space(state: State, wanted: set[bytes]) -> bool:
     """wanted: fingerprints of a session that is being bound."""
     used = {id(space) for session in state.sessions.values() for space in session.spaces}
     for fingerprint, space in state.spaces.items():
-        if not space.ids and id(space) not in used and fingerprint not in wanted:
+        if not space.table and id(space) not in used and fingerprint not in wanted:
             state.drop_space(space)
             return True
     return False

@@ -6,7 +6,7 @@ import enum
 from collections.abc import Sequence
 
 from onggi_core.geometry import stride
-from onggi_core.index.ids import as_run
+from onggi_core.index.keytable import KeyTable
 from onggi_core.segments import Segments
 from onggi_core.wire.requests import SpaceSpec
 
@@ -23,29 +23,28 @@ class Space:
     the same for all spaces whose pages take the same room.
     """
 
-    __slots__ = ("group", "ids", "number", "segments", "spec", "stride_bytes", "tag")
+    __slots__ = (
+        "find",
+        "group",
+        "known",
+        "number",
+        "segments",
+        "spec",
+        "stride_bytes",
+        "table",
+        "tag",
+    )
 
     def __init__(
-        self,
-        number: int,
-        tag: int,
-        spec: SpaceSpec,
-        group: int,
-        ids: dict[bytes, int],
-        ends: Sequence[int],
+        self, table: KeyTable, tag: int, spec: SpaceSpec, group: int, ends: Sequence[int]
     ) -> None:
-        self.number = number
+        self.number = table.number
         self.tag = tag
         self.spec = spec
         self.group = group
-        self.ids = ids
+        self.table = table
         """Key -> block; the index's own."""
+        self.find = table.find
+        self.known = table.known
         self.stride_bytes = stride(spec.page_bytes)
         self.segments = Segments(spec.block_tokens, ends)
-
-    def known(self, keys: Sequence[bytes]) -> Sequence[int]:
-        """The blocks of the leading keys that have one, known by name alone included."""
-        found: list[int | None] = list(map(self.ids.get, keys))
-        if None in found:
-            del found[found.index(None) :]
-        return as_run(found)  # type: ignore[arg-type]  # no None is left

@@ -171,16 +171,13 @@ class State:
         return first
 
     def add_space(self, spec: SpaceSpec) -> Space:
-        rows, all_ids = self.space_rows, self.blocks.ids
+        rows = self.space_rows
         number = rows.index(None) if None in rows else len(rows)
         group = self.groups.setdefault(stride_of(spec.page_bytes), len(self.groups))
         self._tag += 1
-        space = Space(number, self._tag, spec, group, {}, self.facts.segment_tokens)
-        if number == len(rows):
-            rows.append(space)
-            all_ids.append(space.ids)
-        else:
-            rows[number], all_ids[number] = space, space.ids
+        table, ends = self.blocks.table_for(number), self.facts.segment_tokens
+        space = Space(table, self._tag, spec, group, ends)
+        rows[number : number + 1] = [space]
         self.spaces[spec.fingerprint] = space
         self.board.name_space(number, space.tag, spec)
         return space
@@ -192,7 +189,7 @@ class State:
 
     def forget_on_disk(self, space: Space, block: int, place: int) -> None:
         """The disk tier no longer holds a block: said in its table before its place is reused."""
-        self.actions.append(ForgetPage(place, space.spec, self.blocks.keys[block]))
+        self.actions.append(ForgetPage(place, space.spec, self.blocks.key(block)))
         self.blocks.forget_if_nowhere(block)
 
     def _tier(self, pages: Pages, region_bytes: int, evicted: Evicted) -> Tier:
@@ -221,6 +218,7 @@ class State:
 
     def _left_disk(self, space: Space, blocks: range) -> None:
         self.counters.evicted_disk_blocks += len(blocks)
-        keys, place = self.blocks.keys, self.disk.pages.place
-        self.actions += [ForgetPage(place(b), space.spec, keys[b]) for b in reversed(blocks)]
+        keys, place = self.blocks.keys_of(blocks), self.disk.pages.place
+        rows = zip(reversed(blocks), reversed(keys), strict=True)
+        self.actions += [ForgetPage(place(block), space.spec, key) for block, key in rows]
         self.blocks.forget_tail(blocks)  # all at once: the first to be forgotten takes others along

@@ -44,33 +44,34 @@ def _reserve(
 
     What the chain stands on is marked as used first, so that it is not what makes room.
     """
-    use, known = state.use(), space.ids.get
-    found = list(map(known, keys))
+    use, known = state.use(), space.known(keys)
     states, touch = state.host.pages.states, state.host.ranking.touch
-    base = known(parent)
+    base = space.find(parent)
     if base is not None and states[base]:
         touch(base, use)
     lead = 0
-    for block in found:
-        if block is None or not states[block]:
+    for block in known:
+        if not states[block]:
             break
         lead += 1
-    later = [block for block in found[lead:] if block is not None]
-    here = [block for block in later if states[block]]
-    for block in here:
-        touch(block, use)
     if lead:
-        touch(found[lead - 1], use)  # type: ignore[arg-type]  # no None leads
+        touch(known[lead - 1], use)
         parent = keys[lead - 1]
-    slots = [_held(states[block]) for block in found[:lead]]  # type: ignore[index]
+    slots = [_held(states[block]) for block in known[:lead]]
     rest = keys[lead:]
     if not rest:
         return slots, ()
+    if lead == len(known):
+        chain = state.blocks.new_chain(space.number, rest, parent)
+        if chain is not None:
+            state.host.make_room(space, len(rest), use)
+            blocks = _take(state, space, chain, use)
+            slots += state.host.pages.offsets(blocks, state.facts.data_offset)
+            return slots, blocks
+    here = [block for block in map(space.find, rest) if block is not None and states[block]]
+    for block in here:
+        touch(block, use)
     state.host.make_room(space, len(rest) - len(here), use)
-    if not later and len({*rest, parent}) == len(rest) + 1:
-        blocks = _take(state, space, state.blocks.new_chain(space.number, rest, parent), use)
-        slots += state.host.pages.offsets(blocks, state.facts.data_offset)
-        return slots, blocks
     return _reserve_each(state, space, rest, parent, slots, use)
 
 
@@ -172,16 +173,15 @@ def _named(
 ) -> Sequence[int]:
     """The blocks of a chain that got the pages written for them, RESERVED until they are sealed;
     the pages of the others are free again."""
-    space, host, known = room.space, state.host, room.space.ids.get
-    base = known(parent)
+    space, host = room.space, state.host
+    base = space.find(parent)
     if base is not None and host.pages.states[base]:
         host.ranking.touch(base, use)
     if not keys:
         return ()
-    found = list(map(known, keys))
-    if found.count(None) < len(keys) or len({*keys, parent}) <= len(keys):  # here, or named twice
-        return _named_each(state, room, keys, parent, use)
     blocks, begun = state.blocks.new_chain(space.number, keys, parent), 0
+    if blocks is None:
+        return _named_each(state, room, keys, parent, use)
     for place, count in room.split(len(keys))[0]:
         host.fill(space, blocks[begun : begun + count], place, use)
         begun += count
@@ -223,9 +223,9 @@ def _seal(state: State, space: Space, blocks: Sequence[int], now_s: float) -> No
 def _recall(state: State, space: Space, blocks: Sequence[int]) -> None:
     """Blocks that were stored before and went are of the class that they were then. Done when the
     store is over, since its client waits for the pages and not for this."""
-    keys, see = state.blocks.keys, state.sights.see
-    for block in blocks:
-        if count := see(keys[block], space.number):
+    see = state.sights.see
+    for block, key in zip(blocks, state.blocks.keys_of(blocks), strict=True):
+        if count := see(key, space.number):
             state.host.ranking.recall(block, count)
 
 

@@ -7,6 +7,7 @@ from itertools import islice
 from typing import Final
 
 from onggi_core.engine.space import Space
+from onggi_core.index.adopting import Made
 from onggi_core.index.blocks import Blocks
 from onggi_core.index.pages import Pages
 from onggi_core.page import PageEvent, PageState, move
@@ -94,13 +95,18 @@ class Tier:
         move(PageState.RESERVED, PageEvent.LEASE_ENDED)
         self.slab.pass_on(place, (QUARANTINED,) * pages)
 
-    def adopt(self, space: Space, blocks: Sequence[int], places: Sequence[int], use: int) -> None:
+    def adopt(self, space: Space, made: Made, places: Sequence[int], use: int) -> None:
         """Blocks of an earlier life whose places the slab already gave to them, oldest first.
         use: the number of the first one's last use; each other's is one more."""
+        blocks, index = made.blocks, self._blocks
         self.pages.adopt(blocks, places)
-        index = self._blocks
-        kids = index.kids[blocks.start : blocks.stop] if type(blocks) is range else None
-        self.ranking.insert_all(blocks, index.parents_of(blocks), space.group, use, kids=kids)
+        if type(blocks) is range:
+            kids = index.kids[blocks.start : blocks.stop]
+            parents = index.parent[blocks.start : blocks.stop]
+            self.ranking.insert_range(blocks, made.heads, parents, kids, space.group, use)
+        else:
+            for at, block in enumerate(blocks):
+                self.ranking.insert(block, index.parent[block], space.group, use + at)
         self._count(space, len(blocks))
 
     def seal(self, blocks: Sequence[int], event: PageEvent) -> None:

@@ -85,7 +85,7 @@ def _write(state: State, space: Space, wanted: list[int], *, may_make_room: bool
     index.host.pin(run)
     state.writes[job] = Write(space, run)
     state.writing_bytes += given * space.stride_bytes
-    keys = tuple([index.keys[block] for block in run])
+    keys = tuple(index.keys_of(run))
     state.actions.append(
         WriteRun(
             job=job,

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
-from itertools import chain
-from operator import eq
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import compress
+from operator import ne
+from typing import Final
 
-from onggi_core.identity import ROOT
+from onggi_core.identity import DIGEST_BYTES, ROOT
 from onggi_core.index.blocks import DEPTH_MAX, Blocks
-from onggi_core.index.ids import NOWHERE, as_run
+from onggi_core.index.digests import Digests, common, cut
+from onggi_core.index.ids import NOWHERE
+
+_PART_BYTES: Final = 64 * DIGEST_BYTES
+"""Rows compared at once: most follow each other."""
+_FEW: Final = 3
+"""Heads of such a part that are looked for one by one; where there are more, all rows are."""
 
 
 class TwiceError(Exception):
@@ -23,68 +31,82 @@ def latest_rows(keys: Sequence[bytes], places: Sequence[int]) -> list[int]:
     return sorted(by_place.values())
 
 
-def add_adopted(
-    blocks: Blocks, space: int, keys: Sequence[bytes], parents: Sequence[bytes]
-) -> Sequence[int]:
+@dataclass(frozen=True, slots=True)
+class Made:
+    """Blocks that were adopted. heads: where they are a range, those that do not follow the number
+    before theirs, in order."""
+
+    blocks: Sequence[int]
+    heads: Sequence[int] = ()
+
+
+def add_adopted(blocks: Blocks, space: int, keys: Digests, parents: Digests) -> Made:
     """Makes blocks of keys that no tier holds, in the order of the rows. A parent may be a row,
     earlier or later, or none: then it is a name that is waited for. Raises TwiceError, with nothing
     made, where a key comes twice."""
-    ids = blocks.ids[space]
-    if ids:
+    table = blocks.tables[space]
+    if table:
         rows = zip(keys, parents, strict=True)
-        return as_run([blocks.new(space, key, parent) for key, parent in rows])
+        return Made([blocks.new(space, key, parent) for key, parent in rows])
     made = blocks.fresh_numbers(len(keys))
     begin, end = made.start, made.stop
-    ids.update(zip(keys, made, strict=True))
-    if len(ids) < len(keys):
-        ids.clear()
+    blocks.keys[begin * DIGEST_BYTES : end * DIGEST_BYTES] = keys.raw
+    blocks.space[begin:end] = array("H", [space]) * len(keys)
+    if not table.add(keys, made):
         blocks.give_back_numbers(made)
         raise TwiceError
-    blocks.keys[begin:end] = keys
-    blocks.space[begin:end] = array("H", [space]) * len(keys)
-    follows = bytes(map(eq, parents, chain((ROOT,), keys)))
+    heads = [begin + row for row in _heads(keys.raw, parents.raw)]
     above = array("i", range(begin - 1, end - 1))
-    for row in _zeros(follows):
-        key = parents[row]
-        above[row] = NOWHERE if key == ROOT else blocks.name(space, key)
+    for head in heads:
+        key = parents[head - begin]
+        above[head - begin] = NOWHERE if key == ROOT else blocks.name(space, key)
     blocks.parent[begin:end] = above
-    _count(blocks, made, above, follows)
-    return made
+    _count(blocks, made, heads)
+    return Made(made, heads)
 
 
-def _zeros(follows: bytes) -> Iterator[int]:
-    """The rows that do not follow the one before them. The first never does."""
-    row = 0
-    while row >= 0:
-        yield row
-        row = follows.find(0, row + 1)
+def _heads(keys: bytes | bytearray, parents: bytes | bytearray) -> list[int]:
+    """The rows whose parent is not the row before them: the first one, and where chains begin."""
+    heads = [0]
+    for begin in range(DIGEST_BYTES, len(keys), _PART_BYTES):
+        above = parents[begin : begin + _PART_BYTES]
+        before = keys[begin - DIGEST_BYTES : begin - DIGEST_BYTES + len(above)]
+        if before == above:
+            continue
+        row, end = 0, len(above) // DIGEST_BYTES
+        for _ in range(_FEW):
+            row += common(before[row * DIGEST_BYTES :], above[row * DIGEST_BYTES :])
+            if row == end:
+                break
+            heads.append(begin // DIGEST_BYTES + row)
+            row += 1
+        else:
+            differ = map(ne, cut(before[row * DIGEST_BYTES :]), cut(above[row * DIGEST_BYTES :]))
+            heads += compress(range(begin // DIGEST_BYTES + row, len(keys)), differ)
+    return heads
 
 
-def _count(blocks: Blocks, made: range, above: array[int], follows: bytes) -> None:
+def _count(blocks: Blocks, made: range, heads: list[int]) -> None:
     """Children and depth, rows in order: a parent that comes later counts as a first block.
 
-    Most rows follow the row before them; the others alone are looked at one by one. Every ring has
+    Most rows follow the row before them; the heads alone are looked at one by one. Every ring has
     a row that follows a later one, or itself, and is cut there.
     """
     begin, end = made.start, made.stop
-    kids = blocks.kids
-    kids[begin:end] = array("i", (*follows[1:], 0))
-    for row in _zeros(follows):
-        behind = follows.find(0, row + 1)
-        parent, block = above[row], begin + row
+    kids, depths = blocks.kids, array("H", range(DEPTH_MAX + 1))
+    kids[begin:end] = array("i", [1]) * len(made)
+    ends = [*heads[1:], end]
+    for behind in ends:
+        kids[behind - 1] = 0
+    for head, behind in zip(heads, ends, strict=True):
+        parent = blocks.parent[head]
         depth = 0
         if parent != NOWHERE:
             kids[parent] += 1
-            depth = 1 if parent >= block else blocks.depth[parent] + 1
-            if begin <= parent < end and parent >= block and blocks.leads_to(parent, block):
-                blocks.parent[block] = NOWHERE
+            depth = 1 if parent >= head else min(blocks.depth[parent] + 1, DEPTH_MAX)
+            if begin <= parent < end and parent >= head and blocks.leads_to(parent, head):
+                blocks.parent[head] = NOWHERE
                 kids[parent] -= 1
-        _fill_depth(blocks, block, depth, (behind if behind >= 0 else len(follows)) - row)
-
-
-def _fill_depth(blocks: Blocks, first: int, depth: int, count: int) -> None:
-    """A chain of `count` blocks, the first one with `depth` before it."""
-    depths = range(depth, depth + count)
-    blocks.depth[first : first + count] = array(
-        "H", depths if depth + count <= DEPTH_MAX else [min(one, DEPTH_MAX) for one in depths]
-    )
+        row = depths[depth : depth + behind - head]
+        row.extend(depths[-1:] * (behind - head - len(row)))
+        blocks.depth[head:behind] = row

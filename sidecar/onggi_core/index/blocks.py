@@ -7,14 +7,14 @@ exist: then it is a name alone, so that its children find it when it comes back.
 from __future__ import annotations
 
 from array import array
-from collections import deque
 from collections.abc import Sequence
-from itertools import repeat
 from typing import Final
 
 from onggi_core.errors import BadRequest
 from onggi_core.identity import DIGEST_BYTES, ROOT
+from onggi_core.index.digests import cut
 from onggi_core.index.ids import NOWHERE, as_run
+from onggi_core.index.keytable import NO_SPACE, KeyTable
 from onggi_core.index.pages import Pages
 
 GROW: Final = 4096
@@ -30,19 +30,19 @@ UNREAD: Final = 1
 HINTED: Final = 2
 """Promoted on a hint, and nobody has loaded or waited for it yet."""
 
-_NAMELESS: Final = b""
-
 
 class Blocks:
-    """Columns by block, and a dict of keys a space. host, disk: the pages of each tier."""
+    """Columns by block, and a table of keys a space. host, disk: the pages of each tier."""
 
     def __init__(self) -> None:
         self.host = Pages()
         self.disk = Pages()
-        self.ids: list[dict[bytes, int]] = []
+        self.tables: list[KeyTable] = []
         """Key -> block, by space."""
-        self.keys: list[bytes] = []
+        self.keys = bytearray()
+        """16 bytes a block."""
         self.space = array("H")
+        """NO_SPACE where a number is nobody's."""
         self.parent = array("i")
         self.kids = array("i")
         """Known blocks that follow it."""
@@ -51,33 +51,41 @@ class Blocks:
         self.flags = bytearray()
         self.checksums = bytearray()
         """xxh3-128 of the bytes on disk, while the disk tier holds them."""
+        self._windows: list[int] = []
         self._free: list[int] = []
         self._used = 0
         """Numbers given so far, free ones included."""
 
     # ---- making and forgetting
 
+    def table_for(self, space: int) -> KeyTable:
+        """An empty table for the next space, or for one that takes over another's number."""
+        table = KeyTable(space, self.keys, self.space, self._windows)
+        self.tables[space : space + 1] = [table]
+        return table
+
     def new(self, space: int, key: bytes, parent: bytes) -> int:
         """The block of a key that no tier holds, with its parent; the number of a name that is
         waited for already is kept."""
-        ids = self.ids[space]
-        block = ids.get(key)
-        if block is None:
-            block = self._add(space, key)
+        block = self.name(space, key)
         if self.parent[block] == NOWHERE and parent not in (ROOT, key):
             above = self.name(space, parent)
             if not self.kids[block] or not self.leads_to(above, block):
                 self._follow(block, above)
         return block
 
-    def new_chain(self, space: int, keys: Sequence[bytes], parent: bytes) -> Sequence[int]:
-        """Blocks of keys that are all different and unknown, each following the one before it.
-        parent: none of them."""
-        ids = self.ids[space]
-        above = NOWHERE if parent == ROOT else self.name(space, parent)
+    def new_chain(self, space: int, keys: Sequence[bytes], parent: bytes) -> Sequence[int] | None:
+        """Blocks of keys that follow each other, the first one `parent`; None, with nothing made,
+        where a key is known or comes twice."""
         count = len(keys)
+        above = NOWHERE if parent == ROOT else self.name(space, parent)
         blocks = as_run(self._numbers(count))
-        ids.update(zip(keys, blocks, strict=True))
+        self._name_all(blocks, space, keys)
+        if not self.tables[space].add(keys, blocks):
+            self.give_back_numbers(blocks)
+            if above != NOWHERE:
+                self.forget_if_nowhere(above)
+            return None
         below = 0 if above == NOWHERE else self.depth[above] + 1
         if above != NOWHERE:
             self.kids[above] += 1
@@ -85,30 +93,31 @@ class Blocks:
         if below + count > DEPTH_MAX:
             depths = [min(depth, DEPTH_MAX) for depth in depths]
         if type(blocks) is not range:
-            for key, block, depth in zip(keys, blocks, depths, strict=True):
-                self._set(block, space, key, above, depth)
+            for block, depth in zip(blocks, depths, strict=True):
+                self._set(block, above, depth)
                 self.kids[block] = 1
                 above = block
             self.kids[above] = 0
             return blocks
         begin, end = blocks.start, blocks.stop
-        self.keys[begin:end] = keys
-        self.space[begin:end] = array("H", [space]) * count
-        self.parent[begin:end] = array("i", (above, *range(begin, end - 1)))
-        self.kids[begin:end] = array("i", (*repeat(1, count - 1), 0))
+        self.parent[begin:end] = array("i", range(begin - 1, end - 1))
+        self.parent[begin] = above
+        self.kids[begin:end] = array("i", [1]) * count
+        self.kids[end - 1] = 0
         self.depth[begin:end] = array("H", depths)
         return blocks
 
     def name(self, space: int, key: bytes) -> int:
-        """The number of a block that so far only its children speak of."""
-        block = self.ids[space].get(key)
+        """The number of a block that so far perhaps only its children speak of."""
+        block = self.tables[space].find(key)
         return self._add(space, key) if block is None else block
 
     def forget_if_nowhere(self, block: int) -> None:
         """Drops what no tier holds and nothing follows, if that is not done yet. A block that
         others follow stays as a name, which follows nothing, so that names never outnumber their
         children."""
-        while not (self.host.states[block] or self.disk.states[block]) and self.keys[block]:
+        host, disk, space = self.host.states, self.disk.states, self.space
+        while not (host[block] or disk[block]) and space[block] != NO_SPACE:
             above = self.parent[block]
             if above != NOWHERE:
                 self.parent[block] = NOWHERE
@@ -133,9 +142,8 @@ class Blocks:
             for block in reversed(blocks):
                 self.forget_if_nowhere(block)
             return
-        ids = self.ids[self.space[first]]
-        deque(map(ids.__delitem__, self.keys[first + 1 : end]), maxlen=0)  # a loop, but in C
-        self.keys[first + 1 : end] = repeat(_NAMELESS, inner)
+        self.tables[self.space[first]].remove(range(first + 1, end))
+        self.space[first + 1 : end] = array("H", [NO_SPACE]) * inner
         self.parent[first + 1 : end] = array("i", [NOWHERE]) * inner
         self.kids[first:end] = array("i", bytes((inner + 1) * self.kids.itemsize))
         self.flags[first + 1 : end] = bytes(inner)
@@ -144,9 +152,18 @@ class Blocks:
 
     # ---- what is known of one
 
+    def key(self, block: int) -> bytes:
+        begin = block * DIGEST_BYTES
+        return bytes(self.keys[begin : begin + DIGEST_BYTES])
+
+    def keys_of(self, blocks: Sequence[int]) -> list[bytes]:
+        if type(blocks) is range:
+            return list(cut(self.keys[blocks.start * DIGEST_BYTES : blocks.stop * DIGEST_BYTES]))
+        return [self.key(block) for block in blocks]
+
     def parent_key(self, block: int) -> bytes:
         above = self.parent[block]
-        return ROOT if above == NOWHERE else self.keys[above]
+        return ROOT if above == NOWHERE else self.key(above)
 
     def parent_keys_of(self, blocks: Sequence[int]) -> list[bytes]:
         if type(blocks) is range and blocks:
@@ -154,16 +171,6 @@ class Blocks:
             if self.parent[blocks.start + 1 : blocks.stop] == array("i", inner):
                 return [self.parent_key(blocks.start), *self.keys_of(inner)]
         return list(map(self.parent_key, blocks))
-
-    def parents_of(self, blocks: Sequence[int]) -> Sequence[int]:
-        if type(blocks) is range:
-            return self.parent[blocks.start : blocks.stop]
-        return [self.parent[block] for block in blocks]
-
-    def keys_of(self, blocks: Sequence[int]) -> list[bytes]:
-        if type(blocks) is range:
-            return self.keys[blocks.start : blocks.stop]
-        return list(map(self.keys.__getitem__, blocks))
 
     def flags_of(self, blocks: Sequence[int]) -> bytes | bytearray:
         if type(blocks) is range:
@@ -174,7 +181,7 @@ class Blocks:
         begin = block * DIGEST_BYTES
         return bytes(self.checksums[begin : begin + DIGEST_BYTES])
 
-    def set_checksums(self, blocks: Sequence[int], checksums: bytes) -> None:
+    def set_checksums(self, blocks: Sequence[int], checksums: bytes | bytearray) -> None:
         """checksums: of all of them, one after the other."""
         if len(checksums) != len(blocks) * DIGEST_BYTES:
             raise BadRequest("checksums", checksums, f"a page's has {DIGEST_BYTES} bytes")
@@ -204,15 +211,23 @@ class Blocks:
 
     def fresh_numbers(self, count: int) -> range:
         """Numbers in a row that were never given."""
-        missing = self._used + count - len(self.keys)
+        missing = self._used + count - len(self.space)
         if missing > 0:
             self._grow(missing if missing > GROW else GROW)
         begin = self._used
         self._used += count
         return range(begin, begin + count)
 
-    def give_back_numbers(self, numbers: range) -> None:
-        """Numbers of fresh_numbers that were not used."""
+    def give_back_numbers(self, numbers: Sequence[int]) -> None:
+        """Numbers that were named, but not used."""
+        if type(numbers) is range:
+            self.space[numbers.start : numbers.stop] = array("H", [NO_SPACE]) * len(numbers)
+            if numbers.stop == self._used:
+                self._used = numbers.start
+                return
+        else:
+            for block in numbers:
+                self.space[block] = NO_SPACE
         self._free.extend(reversed(numbers))
 
     def _numbers(self, count: int) -> Sequence[int]:
@@ -226,8 +241,9 @@ class Blocks:
         return taken
 
     def _grow(self, count: int) -> None:
-        self.keys += repeat(_NAMELESS, count)
-        for column in (self.space, self.kids, self.depth):
+        self.keys += bytes(count * DIGEST_BYTES)
+        self.space.extend(array("H", [NO_SPACE]) * count)
+        for column in (self.kids, self.depth):
             column.frombytes(bytes(count * column.itemsize))
         self.parent.extend(array("i", [NOWHERE]) * count)
         self.flags += bytes(count)
@@ -236,14 +252,27 @@ class Blocks:
         self.disk.grow(count)
 
     def _add(self, space: int, key: bytes) -> int:
-        (block,) = self._numbers(1)
-        self.ids[space][key] = block
-        self._set(block, space, key, NOWHERE, 0)
+        (block,) = blocks = self._numbers(1)
+        self._name_all(blocks, space, (key,))
+        self.tables[space].add((key,), blocks)
+        self._set(block, NOWHERE, 0)
         return block
 
-    def _set(self, block: int, space: int, key: bytes, above: int, depth: int) -> None:
-        self.keys[block] = key
-        self.space[block] = space
+    def _name_all(self, blocks: Sequence[int], space: int, keys: Sequence[bytes]) -> None:
+        raw = b"".join(keys)
+        if len(raw) != len(blocks) * DIGEST_BYTES:
+            raise BadRequest("keys", len(raw), f"each has {DIGEST_BYTES} bytes")
+        if type(blocks) is range:
+            begin, end = blocks.start, blocks.stop
+            self.keys[begin * DIGEST_BYTES : end * DIGEST_BYTES] = raw
+            self.space[begin:end] = array("H", [space]) * len(blocks)
+            return
+        for block, key in zip(blocks, keys, strict=True):
+            begin = block * DIGEST_BYTES
+            self.keys[begin : begin + DIGEST_BYTES] = key
+            self.space[block] = space
+
+    def _set(self, block: int, above: int, depth: int) -> None:
         self.parent[block] = above
         self.kids[block] = 0
         self.depth[block] = depth
@@ -254,7 +283,7 @@ class Blocks:
         self.depth[block] = min(self.depth[above] + 1, DEPTH_MAX)
 
     def _remove(self, block: int) -> None:
-        del self.ids[self.space[block]][self.keys[block]]
-        self.keys[block] = _NAMELESS
+        self.tables[self.space[block]].remove((block,))
+        self.space[block] = NO_SPACE
         self.flags[block] = 0
         self._free.append(block)

@@ -9,6 +9,7 @@ from operator import rshift
 from typing import Final
 
 from onggi_core.errors import IllegalMove
+from onggi_core.index.places import Places
 from onggi_core.page import AFTER, ILLEGAL, READABLE, PageEvent, PageState, move
 
 UNIT_BITS: Final = 12
@@ -112,7 +113,7 @@ class Pages:
     def adopt(self, blocks: Sequence[int], places: Sequence[int]) -> None:
         """Pages of an earlier life, each at its own place."""
         self.on_all(blocks, PageEvent.ADOPTED)
-        units = array("I", map(rshift, places, repeat(UNIT_BITS)))
+        units = _units(places)
         if type(blocks) is range:
             self.places[blocks.start : blocks.stop] = units
             return
@@ -171,3 +172,13 @@ class Pages:
         at = after.find(ILLEGAL)
         if at >= 0:
             move(self.state(blocks[at]), event)  # raises, and says which
+
+
+def _units(places: Sequence[int]) -> array[int]:
+    if not isinstance(places, Places):
+        return array("I", map(rshift, places, repeat(UNIT_BITS)))
+    units, step = array("I"), places.stride >> UNIT_BITS
+    for first, begin, end in places.rows():
+        unit = first >> UNIT_BITS
+        units.extend(range(unit, unit + (end - begin) * step, step))
+    return units

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from itertools import compress, repeat
-from operator import ge, lt, not_
 
 from onggi_core.policy.classes import PROVEN
 from onggi_core.policy.ranking import _FRESH_MAX, _RESIDENT, NOWHERE, Ranking
@@ -30,32 +28,32 @@ class ChainRanking(Ranking):
         self._leaves += 1
         self._set_aside([end - 1])
 
-    def insert_all(
+    def insert_range(
         self,
-        blocks: Sequence[int],
-        parents: Sequence[int],
+        blocks: range,
+        heads: Sequence[int],
+        parents: array[int],
+        kids: array[int],
         group: int,
         use: int,
-        *,
-        kids: array[int] | None = None,
     ) -> None:
         """As `insert` of blocks that are not here, in order, each used one later than the one
-        before. kids: of a range of blocks, how many of them follow each, where that is known; then
-        their parents form no ring."""
-        self._reach(blocks[-1] if type(blocks) is range else max(blocks))
-        self._reach(max(parents))
-        begin, end = blocks[0], blocks[-1] + 1
-        if kids is None or type(blocks) is not range or any(self._kids[begin:end]):
+        before. heads: those whose parent is not the number before theirs. kids: how many of the
+        blocks known follow each; their parents form no ring."""
+        begin, end = blocks.start, blocks.stop
+        above = [parents[head - begin] for head in heads]
+        self._reach(max(end - 1, *above))
+        if any(self._kids[begin:end]):
             for number, (block, parent) in enumerate(zip(blocks, parents, strict=True)):
                 self.insert(block, parent, group, use + number)
             return
-        self._set(blocks, array("i", parents), group, array("q", range(use, use + len(blocks))))
+        self._set(blocks, parents, group, array("q", range(use, use + len(blocks))))
         self._kids[begin:end] = kids
-        for parent in compress(parents, map(lt, parents, repeat(begin))):
-            self._follow(parent)
-        for parent in compress(parents, map(ge, parents, repeat(end))):
-            self._follow(parent)
-        leaves = list(compress(blocks, map(not_, kids)))
+        for parent in above:
+            if not begin <= parent < end:
+                self._follow(parent)
+        last = (*(head - 1 for head in heads[1:]), end - 1)
+        leaves = [block for block in last if not kids[block - begin]]
         self._leaves += len(leaves)
         self._set_aside(leaves)
 

@@ -5,16 +5,15 @@ Instead they are dealt out over a few ages, each with as many as the next, and k
 their places within one. Records that were used together, as a run is, move together.
 """
 
-import struct
-from array import array
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
 from itertools import groupby
-from operator import itemgetter
-from typing import Final, overload
+from typing import Final
 
 from onggi_core.engine.events import Adopted
+from onggi_core.geometry import stride
 from onggi_core.identity import DIGEST_BYTES
+from onggi_core.index.digests import Digests
+from onggi_core.index.places import Places
 from onggi_core.wire.requests import SpaceSpec
 from onggi_sidecar.disk.layout import BLOCK_BYTES, BLOCK_RECORDS, RECORD_BYTES
 from onggi_sidecar.disk.scan import Region, Scanned
@@ -24,36 +23,9 @@ AGES: Final = 64
 SAMPLES_MAX: Final = 65_536
 """Uses looked at to tell the ages apart: a thousand for each."""
 
-_KEY: Final = struct.Struct(f"{DIGEST_BYTES}s{RECORD_BYTES - DIGEST_BYTES}x")
+_WORD_BYTES: Final = 8
 _PARENT_OFFSET: Final = DIGEST_BYTES
 _CHECKSUM_OFFSET: Final = 2 * DIGEST_BYTES
-
-
-class Digests(Sequence[bytes]):
-    """One field of packed records: a million as objects take 57 MB, which only keys deserve,
-    since the index keeps them."""
-
-    def __init__(self, records: bytearray, offset: int) -> None:
-        self._records = records
-        self._offset = offset
-        behind = RECORD_BYTES - offset - DIGEST_BYTES
-        self._field = struct.Struct(f"{offset}x{DIGEST_BYTES}s{behind}x")
-
-    def __len__(self) -> int:
-        return len(self._records) // RECORD_BYTES
-
-    def __iter__(self) -> Iterator[bytes]:
-        return map(itemgetter(0), self._field.iter_unpack(self._records))
-
-    @overload
-    def __getitem__(self, index: int) -> bytes: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[bytes]: ...
-    def __getitem__(self, index: int | slice) -> bytes | Sequence[bytes]:
-        if isinstance(index, slice):
-            return [self[row] for row in range(*index.indices(len(self)))]
-        begin = range(len(self))[index] * RECORD_BYTES + self._offset
-        return bytes(self._records[begin : begin + DIGEST_BYTES])
 
 
 class Rows:
@@ -61,29 +33,47 @@ class Rows:
 
     __slots__ = ("places", "records")
 
-    def __init__(self) -> None:
+    def __init__(self, stride_bytes: int) -> None:
         self.records = bytearray()
-        self.places = array("q")
+        self.places = Places(stride_bytes)
+
+    def add(self, records: memoryview, place: int) -> None:
+        """Records of pages that lie one after the other from `place` on."""
+        self.records += records
+        self.places.add(place, len(records) // RECORD_BYTES)
 
     def take(self, other: "Rows") -> None:
         self.records += other.records
-        self.places.extend(other.places)
+        self.places.take(other.places)
         other.records.clear()
 
     def event(self, spec: SpaceSpec) -> Adopted:
         return Adopted(
             spec,
-            keys=list(map(itemgetter(0), _KEY.iter_unpack(self.records))),
-            parents=Digests(self.records, _PARENT_OFFSET),
+            keys=_digests(self.records, 0),
+            parents=_digests(self.records, _PARENT_OFFSET),
             places=self.places,
-            checksums=Digests(self.records, _CHECKSUM_OFFSET),
+            checksums=_digests(self.records, _CHECKSUM_OFFSET),
         )
+
+
+def _digests(records: bytearray, offset: int) -> Digests:
+    """One field of packed records, by words: no digest becomes an object."""
+    raw = bytearray(len(records) // RECORD_BYTES * DIGEST_BYTES)
+    words, into = memoryview(records).cast("Q"), memoryview(raw).cast("Q")
+    for word in range(DIGEST_BYTES // _WORD_BYTES):
+        row = words[offset // _WORD_BYTES + word :: RECORD_BYTES // _WORD_BYTES]
+        into[word :: DIGEST_BYTES // _WORD_BYTES] = row
+    return Digests(raw)
 
 
 def adopted_columns(scanned: Scanned, spaces: dict[int, SpaceSpec]) -> list[Adopted]:
     """The live records of `spaces`, one event a space. Lets go of those in `scanned`."""
     bounds = _bounds(scanned)
-    dealt = {number: [Rows() for _ in range(AGES)] for number in spaces}
+    dealt = {
+        number: [Rows(stride(spec.page_bytes)) for _ in range(AGES)]
+        for number, spec in spaces.items()
+    }
     for region in scanned.regions.values():
         first_place = region.number * scanned.segment_bytes
         for block in range(len(region.blocks) // BLOCK_BYTES):
@@ -91,10 +81,10 @@ def adopted_columns(scanned: Scanned, spaces: dict[int, SpaceSpec]) -> list[Adop
         region.blocks.clear()
     events = []
     for number, by_age in dealt.items():
-        rows = Rows()
-        for of_age in by_age:
+        rows, *later = by_age
+        for of_age in later:
             rows.take(of_age)
-        if rows.places:
+        if len(rows.places):
             events.append(rows.event(spaces[number]))
     return events
 
@@ -103,20 +93,25 @@ def _deal(
     region: Region, block: int, first_place: int, bounds: list[int], dealt: dict[int, list[Rows]]
 ) -> None:
     """Give a block's records to their spaces and ages."""
-    begin, stride = block * BLOCK_RECORDS, region.stride_bytes
-    records, numbers = region.records(block), region.numbers(block)
+    begin = block * BLOCK_RECORDS
+    records, place = region.records(block), first_place + begin * region.stride_bytes
     uses = region.uses[begin : begin + BLOCK_RECORDS]
-    ages = [bisect_right(bounds, use) for use in (min(uses), max(uses))]
-    if ages[0] == ages[1]:  # of one age, whatever the uses
-        uses = uses[:1] * len(uses)
+    if uses != uses[:1] * len(uses):
+        ages = [bisect_right(bounds, use) for use in (min(uses), max(uses))]
+        if ages[0] == ages[1]:  # of one age, whatever the uses
+            uses = uses[:1] * len(uses)
+    number = region.number_of(block)
+    if number is not None and len(uses) == BLOCK_RECORDS and uses == uses[:1] * len(uses):
+        if number in dealt:
+            dealt[number][bisect_right(bounds, uses[0])].add(records, place)
+        return
     at = 0
-    for (number, use), same in groupby(zip(numbers, uses, strict=False)):
+    for (number, use), same in groupby(zip(region.numbers(block), uses, strict=False)):
         end = at + len(tuple(same))
         if number in dealt:
+            some = records[at * RECORD_BYTES : end * RECORD_BYTES]
             rows = dealt[number][bisect_right(bounds, use)]
-            rows.records += records[at * RECORD_BYTES : end * RECORD_BYTES]
-            place = first_place + (begin + at) * stride
-            rows.places.extend(range(place, place + (end - at) * stride, stride))
+            rows.add(some, place + at * region.stride_bytes)
         at = end
 
 

@@ -68,8 +68,15 @@ class Region:
 
     def numbers(self, block: int) -> list[int]:
         """The space of each record of a block, NUMBER_FREE where there is none."""
-        words = self.records(block).cast("I")
-        return words[NUMBER_WORD::RECORD_WORDS].tolist()
+        return self._numbers(block).tolist()
+
+    def number_of(self, block: int) -> int | None:
+        """The space that all records of a block are of; None where they differ."""
+        raw = self._numbers(block).tobytes()
+        return int.from_bytes(raw[:4], "little") if raw == raw[:4] * BLOCK_RECORDS else None
+
+    def _numbers(self, block: int) -> "memoryview[int]":
+        return self.records(block).cast("I")[NUMBER_WORD::RECORD_WORDS]
 
 
 @dataclass(slots=True)
@@ -193,6 +200,10 @@ def _heal(region: Region, scanned: Scanned) -> list[int]:
         if lost := heal_block(region.blocks, block):
             healed.append(block)
             scanned.damaged_records += lost
+        number = region.number_of(block)
+        if number is not None and (number in known or number == NUMBER_FREE):
+            region.spaces[number] += BLOCK_RECORDS
+            continue
         found = Counter(region.numbers(block))
         del found[NUMBER_FREE]
         if not found.keys() <= known:
@@ -200,6 +211,7 @@ def _heal(region: Region, scanned: Scanned) -> list[int]:
             scanned.damaged_records += _free_unknown(region, block, known)
             found = Counter({n: count for n, count in found.items() if n in known})
         region.spaces.update(found)
+    del region.spaces[NUMBER_FREE]
     return healed
 
 
