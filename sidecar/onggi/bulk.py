@@ -100,7 +100,8 @@ def move_in(client: Client, pages: Pages, held: HeldPages) -> bool:
 def load(client: Client, keys: Sequence[bytes], pages: Any, wait_s: float, space: int) -> int:
     """See Client.load. What can be copied without asking is looked for first: that has to be quick,
     since its code is in no cache after the copy before."""
-    checks.space_number(space, client.spaces)
+    if type(space) is not int or not 0 <= space < len(client.spaces):
+        checks.space_number(space, client.spaces)
     page_bytes = client.spaces[space].page_bytes
     usual = type(pages) is list and type(keys) in (list, tuple)
     if usual and len(pages) == len(keys) <= PART_BYTES // page_bytes:
