@@ -84,6 +84,9 @@ class Board:
     ) -> None:
         """Sealed blocks of one space, in order; units: their places. Those beyond what there is
         room for are left out. Raises IllegalMove where one is shown already."""
+        if self.shown_blocks == self.layout.slots:
+            self.unshown_blocks += len(blocks)
+            return
         self._reach(max(blocks, default=-1) + 1)
         for block in blocks:
             if self._slot_of[block]:
