@@ -25,6 +25,7 @@ def test_a_killed_agent_finds_its_disk_tier_again(
     client.store(blocks)
     client.wait_until_on_disk(40)
     first.end(signal.SIGKILL)
+    (first.folder / client.welcome.arena).unlink()  # its memory is gone, as after a reboot
     client.close()
 
     second = start(*disk_flags)
