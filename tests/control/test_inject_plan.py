@@ -270,8 +270,41 @@ def test_what_the_namespace_would_refuse_is_skipped_with_both_numbers(
     assert kit.skipped(kit.pod(), limits=limits) == ("LimitRange", message)
 
 
+@pytest.mark.parametrize(
+    ("limit", "message"),
+    [
+        (
+            {"ratio": {"cpu": "1"}},
+            "the pod with its agent has 3 of cpu as limit and 2100m as request, and a ratio of at"
+            " most 1 is allowed (LimitRange small)",
+        ),
+        (
+            {"maximum": {"ephemeral-storage": "9Gi"}},
+            "the pod with its agent has no limit of ephemeral-storage, and one of at most 9Gi is"
+            " required (LimitRange small)",
+        ),
+    ],
+)
+def test_what_would_refuse_the_pod_as_a_whole_is_told(
+    kit: Any, limit: dict[str, Any], message: str
+) -> None:
+    limits = (kit.Limits(scope=kit.Scope.POD, **{**LIMIT, **limit}),)
+    body = kit.pod(kit.engine(resources={"requests": {"cpu": "2"}, "limits": {"cpu": "2"}}))
+    assert kit.skipped(body, limits=limits) == ("LimitRange", message)
+
+
+def test_what_the_namespace_fills_in_is_reckoned_with(kit: Any) -> None:
+    """A container that names no ephemeral storage gets the default, and then it has one."""
+    most = {**LIMIT, "maximum": {"ephemeral-storage": "9Gi"}}
+    limit = kit.Limits(scope=kit.Scope.CONTAINER, **most)
+    assert kit.skipped(kit.pod(), limits=(limit,))[0] == "LimitRange"
+    usual = {"ephemeral-storage": "1Gi"}
+    filled = kit.Limits(scope=kit.Scope.CONTAINER, **most, default=usual, default_request=usual)
+    kit.inject(kit.pod(), kit.POOL, (filled,))
+
+
 def test_limits_that_fit_are_no_matter(kit: Any) -> None:
-    most = {**LIMIT, "maximum": {"memory": "2Gi", "cpu": "1"}}
+    most = {**LIMIT, "maximum": {"memory": "2Gi", "cpu": "1500m"}}
     limits = tuple(kit.Limits(scope=scope, **most) for scope in kit.Scope)
     kit.inject(kit.pod(), kit.POOL, limits)
 

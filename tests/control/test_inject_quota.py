@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from onggi_operator.inject.quota import usage_of
+from onggi_operator.inject.usage import usage_of
 
 
 def quota(kit: Any, hard: dict[str, str], used: dict[str, str], **spec: Any) -> Any:

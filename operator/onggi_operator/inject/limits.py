@@ -1,13 +1,14 @@
 """What a namespace's LimitRanges allow: a container that they refuse would take the pod with it."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
 from fractions import Fraction
 from typing import Any
 
 from onggi_core.quantity import exact_quantity, format_size
 from onggi_operator.inject.outcome import Skipped, SkipReason
+from onggi_operator.inject.usage import Usage, charges_of, usage_of
 
 
 class Scope(str, Enum):
@@ -27,6 +28,8 @@ class Limits:
     minimum: Mapping[str, str]
     maximum: Mapping[str, str]
     ratio: Mapping[str, str]
+    default: Mapping[str, str] = field(default_factory=dict)
+    default_request: Mapping[str, str] = field(default_factory=dict)
 
 
 def read_limits(body: Mapping[str, Any]) -> tuple[Limits, ...]:
@@ -38,6 +41,8 @@ def read_limits(body: Mapping[str, Any]) -> tuple[Limits, ...]:
             minimum=item.get("min") or {},
             maximum=item.get("max") or {},
             ratio=item.get("maxLimitRequestRatio") or {},
+            default=item.get("default") or {},
+            default_request=item.get("defaultRequest") or {},
         )
         for item in body["spec"]["limits"]
         if item["type"] in Scope._value2member_map_
@@ -45,39 +50,67 @@ def read_limits(body: Mapping[str, Any]) -> tuple[Limits, ...]:
 
 
 def limit_conflict(
-    pod: Mapping[str, Any],
+    spec: Mapping[str, Any],
     added: Sequence[Mapping[str, Any]],
-    limits: Iterable[Limits],
+    limits: Sequence[Limits],
     claimed_bytes: int,
 ) -> Skipped | None:
     """The first limit that would refuse a container that is added, the pod with them, or the claim
     for its disk; the message has both numbers."""
+    filled = [_with_defaults(container, limits) for container in added]
+    inits = [*filled, *(spec.get("initContainers") or ())]
+    whole = usage_of({"containers": spec.get("containers"), "initContainers": inits})
     for limit in limits:
-        if limit.scope is Scope.POD:
-            problem = _pod_problem(pod, added, limit)
-        elif limit.scope is Scope.CLAIM:
-            problem = _claim_problem(claimed_bytes, limit)
-        else:
-            found = ((one, _problem(one["resources"], limit)) for one in added)
-            problem = next((f"container {one['name']} {told}" for one, told in found if told), None)
-        if problem:
+        if problem := _first_problem(limit, filled, whole, claimed_bytes):
             return Skipped(SkipReason.LIMIT_RANGE, f"{problem} (LimitRange {limit.source})")
     return None
 
 
-def _problem(resources: Mapping[str, Any], limit: Limits) -> str | None:
-    requests, limits = resources["requests"], resources["limits"]
+def _with_defaults(container: Mapping[str, Any], limits: Sequence[Limits]) -> dict[str, Any]:
+    """What the API server makes of it: the pod's own containers have been through that before."""
+    found = container["resources"]
+    kept: dict[str, dict[str, str]] = {key: dict(found[key]) for key in ("limits", "requests")}
+    for limit in limits:
+        if limit.scope is Scope.CONTAINER:
+            kept["limits"] = {**limit.default, **kept["limits"]}
+            kept["requests"] = {**limit.default_request, **kept["requests"]}
+    return {**container, "resources": kept}
+
+
+def _first_problem(
+    limit: Limits, added: Sequence[Mapping[str, Any]], whole: Usage, claimed_bytes: int
+) -> str | None:
+    if limit.scope is Scope.CLAIM:
+        return _claim_problem(claimed_bytes, limit)
+    if limit.scope is Scope.POD:
+        told = _problem(whole, limit)
+        return f"the pod with its agent {told}" if told else None
+    found = ((one["name"], _problem(charges_of(one), limit)) for one in added)
+    return next((f"container {name} {told}" for name, told in found if told), None)
+
+
+def _problem(usage: Usage, limit: Limits) -> str | None:
+    """The API server's own three rules, of which each wants the resource named."""
     for name, most in limit.maximum.items():
-        if name in limits and exact_quantity(limits[name]) > exact_quantity(most):
-            return f"needs {_shown(name, limits[name])} of {name}, and at most {most} are allowed"
+        used = usage.get(f"limits.{name}")
+        if used is None:
+            return f"has no limit of {name}, and one of at most {most} is required"
+        if used > exact_quantity(most):
+            return f"needs {_shown(name, used)} of {name}, and at most {most} are allowed"
     for name, least in limit.minimum.items():
-        if name in requests and exact_quantity(requests[name]) < exact_quantity(least):
-            return f"asks for {requests[name]} of {name}, and at least {least} are required"
+        asked = usage.get(f"requests.{name}")
+        if asked is None:
+            return f"asks for no {name}, and at least {least} are required"
+        if asked < exact_quantity(least):
+            return f"asks for {_shown(name, asked)} of {name}, and at least {least} are required"
     for name, most in limit.ratio.items():
-        if name in requests and _ratio(limits, requests, name) > exact_quantity(most):
+        used, asked = usage.get(f"limits.{name}"), usage.get(f"requests.{name}")
+        if not used or not asked:
+            return f"does not name {name} as limit and request, and a ratio of {most} is the most"
+        if used / asked > exact_quantity(most):
             return (
-                f"has {limits[name]} of {name} as limit and {requests[name]} as request, and a"
-                f" ratio of at most {most} is allowed"
+                f"has {_shown(name, used)} of {name} as limit and {_shown(name, asked)} as request,"
+                f" and a ratio of at most {most} is allowed"
             )
     return None
 
@@ -94,28 +127,10 @@ def _claim_problem(claimed_bytes: int, limit: Limits) -> str | None:
     return None
 
 
-def _pod_problem(
-    pod: Mapping[str, Any], added: Sequence[Mapping[str, Any]], limit: Limits
-) -> str | None:
-    """The pod's own containers and what stays beside them; the client's container has ended by
-    then. A container without a limit counts nothing, as it does for the API server."""
-    running = [*(pod["spec"].get("containers") or ()), *added[:1]]
-    for name, most in limit.maximum.items():
-        sizes = [
-            exact_quantity(str(size))
-            for one in running
-            if (size := ((one.get("resources") or {}).get("limits") or {}).get(name)) is not None
-        ]
-        total = sum(sizes, Fraction(0))
-        if total > exact_quantity(most):
-            told = f"{float(total):g}" if name == "cpu" else format_size(int(total))
-            return f"the pod with its agent needs {told} of {name}, and at most {most} are allowed"
-    return None
+def _shown(name: str, quantity: Fraction) -> str:
+    return spell_cpu(quantity) if name == "cpu" else format_size(int(quantity))
 
 
-def _ratio(limits: Mapping[str, str], requests: Mapping[str, str], name: str) -> Fraction:
-    return exact_quantity(limits[name]) / exact_quantity(requests[name])
-
-
-def _shown(name: str, quantity: str) -> str:
-    return quantity if name == "cpu" else format_size(int(exact_quantity(quantity)))
+def spell_cpu(cores: Fraction) -> str:
+    """`1`, `500m`."""
+    return str(cores) if cores.denominator == 1 else f"{float(cores * 1000):g}m"

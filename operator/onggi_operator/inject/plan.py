@@ -93,7 +93,7 @@ def plan_injection(
         client_container(pool, traits, install, revision.agent_image),
     )
     claimed_bytes = claim_bytes(pool.disk, sizes)
-    if conflict := limit_conflict(pod, added, where.limits, claimed_bytes):
+    if conflict := limit_conflict(spec, added, where.limits, claimed_bytes):
         return conflict
     if conflict := quota_conflict(spec, added, where.quotas, claimed_bytes):
         return conflict

@@ -5,7 +5,7 @@ Read from the quota's status, which follows the pods by a moment. Of pods made a
 few may still be refused by the API server; their controller asks again, and by then this knows.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
@@ -13,9 +13,7 @@ from typing import Any, Final
 
 from onggi_core.quantity import exact_quantity, format_size
 from onggi_operator.inject.outcome import Skipped, SkipReason
-
-_PLAIN: Final = ("cpu", "memory", "ephemeral-storage")
-"""Resources that a quota may also name without `requests.` in front."""
+from onggi_operator.inject.usage import Usage, containers_of, names_of, usage_of
 
 _CLAIMS: Final = "persistentvolumeclaims"
 
@@ -49,9 +47,6 @@ class Quota:
     hard: Mapping[str, Fraction]
     used: Mapping[str, Fraction]
     scopes: tuple[Scope, ...] = ()
-
-
-Usage = Mapping[str, Fraction]
 
 
 def read_quota(body: Mapping[str, Any]) -> Quota | None:
@@ -150,8 +145,8 @@ def _problem(
 
 def _unnamed(quota: Quota, spec: Mapping[str, Any]) -> str | None:
     """A quota on a resource wants it named by every container of the pods that it counts."""
-    for container in _all(spec):
-        named = _names(container)
+    for container in containers_of(spec):
+        named = names_of(container)
         for name in sorted(quota.hard.keys()):
             if name.removeprefix("requests.").removeprefix("limits.") in _COMPUTE and (
                 name not in named
@@ -165,7 +160,7 @@ def _unnamed(quota: Quota, spec: Mapping[str, Any]) -> str | None:
 
 def is_best_effort(spec: Mapping[str, Any]) -> bool:
     """No container asks for cpu or memory."""
-    return not any(_named_of(container, _COMPUTE) for container in _all(spec))
+    return not any(_named_of(container, _COMPUTE) for container in containers_of(spec))
 
 
 def _named_of(container: Mapping[str, Any], resources: Sequence[str]) -> bool:
@@ -175,60 +170,6 @@ def _named_of(container: Mapping[str, Any], resources: Sequence[str]) -> bool:
         for key in ("requests", "limits")
         for resource in resources
     )
-
-
-def usage_of(spec: Mapping[str, Any]) -> dict[str, Fraction]:
-    """What a quota charges for a pod: of each resource what runs at once at most, init containers
-    one by one and native sidecars beside all that comes after them."""
-    totals: dict[str, Fraction] = {}
-    steady: dict[str, Fraction] = {}
-    peak: dict[str, Fraction] = {}
-    for container in spec.get("initContainers") or ():
-        charges = _charges(container)
-        if container.get("restartPolicy") == "Always":
-            _add(steady, charges)
-            _raise(peak, steady)
-        else:
-            _raise(peak, {n: steady.get(n, Fraction(0)) + q for n, q in charges.items()})
-    totals.update(steady)
-    for container in spec.get("containers") or ():
-        _add(totals, _charges(container))
-    _raise(totals, peak)
-    _add(totals, _charges({"resources": {"requests": spec.get("overhead") or {}}}))
-    return totals
-
-
-def _add(totals: dict[str, Fraction], charges: Usage) -> None:
-    for name, quantity in charges.items():
-        totals[name] = totals.get(name, Fraction(0)) + quantity
-
-
-def _raise(totals: dict[str, Fraction], charges: Usage) -> None:
-    for name, quantity in charges.items():
-        totals[name] = max(totals.get(name, Fraction(0)), quantity)
-
-
-def _charges(container: Mapping[str, Any]) -> dict[str, Fraction]:
-    return dict(_charged(container))
-
-
-def _charged(container: Mapping[str, Any]) -> Iterator[tuple[str, Fraction]]:
-    resources = container.get("resources") or {}
-    for key in ("requests", "limits"):
-        for name, quantity in (resources.get(key) or {}).items():
-            size = exact_quantity(str(quantity))
-            yield f"{key}.{name}", size
-            if key == "requests" and (name in _PLAIN or name.startswith("hugepages-")):
-                yield name, size
-
-
-def _names(container: Mapping[str, Any]) -> set[str]:
-    return {name for name, _ in _charged(container)}
-
-
-def _all(spec: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    yield from spec.get("initContainers") or ()
-    yield from spec.get("containers") or ()
 
 
 def _shown(name: str, quantity: Fraction) -> str:
