@@ -25,7 +25,7 @@ from onggi_core.wire.requests import (
     StorePrepare,
 )
 
-A, B = spec("a"), spec("b")
+A, B, WIDE = spec("a"), spec("b"), spec("wide", page_bytes=PAGE + 1)
 KEYS = chain("prompt", 4)
 NOTHING = StoreFilled(0, 0, 0, ())
 
@@ -116,7 +116,7 @@ def test_a_room_that_is_not_worth_its_request_is_none() -> None:
 
 
 def test_a_room_takes_the_place_of_the_coldest_and_never_of_its_own_store() -> None:
-    shell = Shell(extents=1, segments=0, pages_each=8)
+    shell = Shell(extents=2, segments=0)
     client = shell.open(A)
     shell.store(client, chain("cold", 4))
     shell.store(client, chain("warm", 2))
@@ -129,15 +129,31 @@ def test_a_room_takes_the_place_of_the_coldest_and_never_of_its_own_store() -> N
     assert shell.ask(client, Lookup(tuple(KEYS[:2]))).ready == 2
 
 
-def test_a_lapsed_room_rests_until_its_client_ends_it_and_seals_nothing() -> None:
+def test_rooms_leave_extents_for_other_page_sizes() -> None:
+    shell = Shell(extents=2, segments=0)
+    small, large = shell.open(A), shell.open(WIDE)
+    assert shell.store(small, chain("full", 8)) == 8
+    assert len(shell.ask_room(small, 2).offsets) == 2
+    assert shell.store(large, KEYS[:2]) == 2
+    assert shell.ask_room(large, 1) == NOTHING
+    check(shell.engine)
+
+
+def test_one_extent_holds_no_room() -> None:
     shell = Shell(extents=1, segments=0)
+    assert shell.ask_room(shell.open(A), 1) == NOTHING
+    check(shell.engine)
+
+
+def test_a_lapsed_room_rests_until_its_client_ends_it_and_seals_nothing() -> None:
+    shell = Shell(extents=2, segments=0)
     client, other = shell.open(A), shell.open(A)
     ticket = shell.ask_room(client, 2).ticket
     shell.now_s = LEASE_S + 1
     shell.step(Tick())
     check(shell.engine)
     assert shell.stats()["errors"] == {}, "a client that stores no more is no fault"
-    assert shell.prepare(other, chain("other", 4)).slots.count(Slot.NO_ROOM) == 2 - 1
+    assert shell.prepare(other, chain("other", 8)).slots.count(Slot.NO_ROOM) == 2
     assert shell.store_to(ticket, KEYS[:1]) == NOTHING
     assert shell.ask(client, Lookup(tuple(KEYS))) == Looked(0, 0)
     assert shell.stats()["room_bytes"] == 0
@@ -146,20 +162,20 @@ def test_a_lapsed_room_rests_until_its_client_ends_it_and_seals_nothing() -> Non
 
 @pytest.mark.parametrize("lapsed", [False, True])
 def test_a_client_that_dies_frees_its_rooms(lapsed) -> None:
-    shell = Shell(extents=1, segments=0)
+    shell = Shell(extents=2, segments=0)
     client = shell.open(A)
-    shell.ask_room(client, 2)
+    assert shell.ask_room(client, 2).ticket
     if lapsed:
         shell.now_s = LEASE_S + 1
         shell.step(Tick())
     shell.close(client)
     assert shell.stats()["room_bytes"] == 0
-    assert Slot.NO_ROOM not in shell.prepare(shell.open(A), KEYS).slots
+    assert Slot.NO_ROOM not in shell.prepare(shell.open(A), chain("all", 8)).slots
 
 
 @pytest.mark.parametrize("how", ["filled", "given back", "its client dies"])
 def test_a_shrink_waits_for_a_room_and_no_longer(how) -> None:
-    shell = Shell(extents=1, segments=0)
+    shell = Shell(extents=2, segments=0)
     client = shell.open(A)
     room = shell.ask_room(client, 1)
     shell.step(BudgetSet(0, 0))

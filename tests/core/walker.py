@@ -143,6 +143,8 @@ def _check_waits(state: State) -> None:
 def _check_rooms(state: State) -> None:
     rooms = [store for store in state.stores.values() if isinstance(store, Room)]
     assert state.room_bytes == sum(room.nbytes for room in rooms)
+    extents = Counter(p // state.facts.extent_bytes for room in rooms for p in room.places())
+    assert state.room_extents == dict(extents)
     for session in state.sessions.values():
         own = sum(room.nbytes for room in rooms if room.session == session.number)
         assert session.room_bytes == own

@@ -9,12 +9,17 @@ store would: the coldest. What they may take up is bounded, since a stream ends 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from onggi_core.engine.session import TICKETS_MAX, Room, Session
 from onggi_core.engine.space import Space
 from onggi_core.engine.state import LEASE_S, State
 from onggi_core.engine.tier import Row
 from onggi_core.wire.replies import Mode
+
+EXTENTS_SHARE: Final = 2
+"""Rooms lie in one extent of so many at most. One with a page of a room cannot go to another page
+size, and a client that says nothing may keep its room for as long as it lives."""
 
 
 def grant(
@@ -30,9 +35,13 @@ def grant(
     if not rows:
         return 0, ()
     room = Room(state.serial(), session.number, space, rows, now_s + LEASE_S)
+    _count(state, session, room, 1)
+    if len(state.room_extents) > state.extents_ready // EXTENTS_SHARE:
+        _count(state, session, room, -1)
+        _free(state, rows)
+        return 0, ()
     state.stores[room.ticket] = room
     session.stores.add(room.ticket)
-    _count(state, session, room.nbytes)
     base = state.facts.data_offset
     return room.ticket, tuple([place + base for place in room.places()])
 
@@ -41,9 +50,8 @@ def end(state: State, session: Session, room: Room, left: Sequence[Row]) -> None
     """The client touches the room no more. left: its pages that no block took."""
     del state.stores[room.ticket]
     session.stores.discard(room.ticket)
-    _count(state, session, -room.nbytes)
-    for place, count in left if room.quarantined is None else room.rows:
-        state.host.slab.give_back(place, count)
+    _count(state, session, room, -1)
+    _free(state, left if room.quarantined is None else room.rows)
 
 
 def lapse(state: State, room: Room) -> None:
@@ -67,6 +75,17 @@ def _pages_allowed(state: State, session: Session, space: Space, wanted: int) ->
     return pages if pages >= min(wanted, bounds.worth_bytes // stride) else 0
 
 
-def _count(state: State, session: Session, nbytes: int) -> None:
-    session.room_bytes += nbytes
-    state.room_bytes += nbytes
+def _free(state: State, rows: Sequence[Row]) -> None:
+    for place, count in rows:
+        state.host.slab.give_back(place, count)
+
+
+def _count(state: State, session: Session, room: Room, sign: int) -> None:
+    session.room_bytes += sign * room.nbytes
+    state.room_bytes += sign * room.nbytes
+    extents = state.room_extents
+    for place, count in room.rows:
+        extent = place // state.facts.extent_bytes
+        extents[extent] = extents.get(extent, 0) + sign * count
+        if not extents[extent]:
+            del extents[extent]

@@ -141,6 +141,8 @@ class State:
         """Disk segments that found no space when they were to be made; tried again later."""
         self.room_bytes = 0
         """Granted ahead of stores to all clients together, quarantined rooms included."""
+        self.room_extents: dict[int, int] = {}
+        """The same as pages, by the extent they lie in."""
         self.stores: OrderedDict[int, Store] = OrderedDict()
         self.loads: OrderedDict[int, Load] = OrderedDict()
         self.leaving_stores: dict[int, Store] = {}
