@@ -100,6 +100,14 @@ def test_a_quota_bears_on_the_pods_that_it_counts(kit: Any, scope: Any, counted:
         kit.inject(body, quotas=quotas)
 
 
+def test_a_quantity_beyond_all_sense_bounds_nothing_and_stops_nobody(kit: Any) -> None:
+    """The webhook follows the quotas of every namespace: one that somebody wrote for fun must not
+    end it for all."""
+    found = quota(kit, {"limits.memory": "1e400", "memory": "8Gi"}, {"memory": "0"})
+    assert set(found.hard) == {"memory"}
+    kit.inject(kit.pod(), quotas=(found,))
+
+
 def test_a_quota_that_nobody_counted_yet_is_not_kept(kit: Any) -> None:
     assert kit.read_quota({"metadata": {"name": "new"}, "spec": {"hard": {"pods": "1"}}}) is None
 

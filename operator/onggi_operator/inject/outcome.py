@@ -36,6 +36,8 @@ class SkipReason(str, Enum):
     """There are several containers and none of them looks like the engine."""
     INJECTION_OFF = "InjectionOff"
     """The pool has `spec.injection.enabled: false`."""
+    INTERNAL_ERROR = "InternalError"
+    """A bug of Onggi's; the webhook's log has it, and the pod starts without an agent."""
     LIMIT_RANGE = "LimitRange"
     """The namespace's LimitRange refuses a container of the size that the agent needs."""
     MOUNT_TAKEN = "MountTaken"

@@ -5,13 +5,14 @@ Read from the quota's status, which follows the pods by a moment. Of pods made a
 few may still be refused by the API server; their controller asks again, and by then this knows.
 """
 
+import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
 from typing import Any, Final
 
-from onggi_core.quantity import exact_quantity, format_size
+from onggi_core.quantity import QuantityError, exact_quantity, format_size
 from onggi_operator.inject.outcome import Skipped, SkipReason
 from onggi_operator.inject.usage import Usage, containers_of, names_of, usage_of
 
@@ -50,27 +51,33 @@ class Quota:
 
 
 def read_quota(body: Mapping[str, Any]) -> Quota | None:
-    """None for one that is not counted yet; the API server refuses every pod until it is."""
+    """None for one that is not counted yet (the API server refuses every pod until it is), or that
+    chooses its pods in a way that came after this was written."""
     spec, status = body.get("spec") or {}, body.get("status") or {}
     if "hard" not in status:
         return None
     selected = (spec.get("scopeSelector") or {}).get("matchExpressions") or ()
+    scopes = [Scope(name) for name in spec.get("scopes") or ()]
+    for one in selected:
+        if one["operator"] not in Operator._value2member_map_:
+            return None
+        values = tuple(one.get("values") or ())
+        scopes.append(Scope(one["scopeName"], Operator(one["operator"]), values))
     return Quota(
         source=body["metadata"]["name"],
         hard=_read(status["hard"]),
         used=_read(status.get("used") or {}),
-        scopes=(
-            *(Scope(name) for name in spec.get("scopes") or ()),
-            *(
-                Scope(one["scopeName"], Operator(one["operator"]), tuple(one.get("values") or ()))
-                for one in selected
-            ),
-        ),
+        scopes=tuple(scopes),
     )
 
 
 def _read(quantities: Mapping[str, Any]) -> dict[str, Fraction]:
-    return {name: exact_quantity(str(quantity)) for name, quantity in quantities.items()}
+    """What cannot be read (`1e400`) bounds nothing that a pod could reach."""
+    found = {}
+    for name, quantity in quantities.items():
+        with contextlib.suppress(QuantityError):
+            found[name] = exact_quantity(str(quantity))
+    return found
 
 
 def quota_conflict(

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from onggi_operator.bounded import bounded
 from onggi_operator.inject.containers import Installation
-from onggi_operator.inject.outcome import Injected, Outcome, Skipped, Untouched
+from onggi_operator.inject.outcome import Injected, Outcome, Skipped, SkipReason, Untouched
 from onggi_operator.inject.plan import plan_injection
 from onggi_operator.inject.request import read_request
 from onggi_operator.webhook.review import NotAReview, Review, answer, read_review
@@ -72,8 +72,15 @@ class AdmissionServer:
         pool = await self._sources.pool(review.namespace, asked.pool)
         if isinstance(pool, Skipped):
             return pool
-        where = self._sources.namespace(review.namespace)
-        return plan_injection(review.pod, where, asked, pool, self._install())
+        try:
+            where = self._sources.namespace(review.namespace)
+            return plan_injection(review.pod, where, asked, pool, self._install())
+        except Exception as fault:
+            # Told on the pod and in the log. The API server would only let the pod through, and it
+            # would look like one that the webhook never saw.
+            log.exception("a pod could not be planned", extra={"namespace": review.namespace})
+            told = f"{type(fault).__name__}: {fault}; this is a bug of Onggi's"
+            return Skipped(SkipReason.INTERNAL_ERROR, told)
 
     def _account(self, review: Review, outcome: Outcome) -> None:
         where = {"namespace": review.namespace, "pod": review.name}
