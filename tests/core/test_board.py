@@ -6,7 +6,7 @@ import zlib
 from array import array
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from onggi_core.board.layout import SLOTS_MAX, SLOTS_MIN, Layout, slots_for
@@ -182,7 +182,7 @@ def test_a_survey_leaves_out_what_cannot_be() -> None:
     assert surveyed(board) == {0: [Held(SMALL, [keys[0]], [ROOT], [0])]}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_a_survey_of_any_bytes_holds_pages_that_could_be(data: st.DataObject) -> None:
     board, _ = make()
@@ -204,7 +204,7 @@ def test_a_survey_of_any_bytes_holds_pages_that_could_be(data: st.DataObject) ->
                 taken.update(units)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_a_reader_sees_what_is_shown_after_any_changes(data: st.DataObject) -> None:
     board, reader = make()
