@@ -95,16 +95,6 @@ class _Believing:
         return Caller(NAMESPACE, token, token)
 
 
-class _Nowhere:
-    """Where there is no API server, nothing is written."""
-
-    async def patch(self, *_: object) -> None:
-        return
-
-    async def post(self, *_: object) -> None:
-        return
-
-
 class OperatorSite:
     """`with OperatorSite(...) as site:` serves on `site.url`, in a thread of its own. The port is
     taken before that, so that agents can be started by a process that has no threads yet."""
@@ -127,7 +117,7 @@ class OperatorSite:
             started_s=began_s,
             newborn_after=STARTED,
         )
-        nowhere: Any = _Nowhere()
+        nowhere: Any = None  # nothing is written here
         self._rounds = NodeRounds(nowhere, self.world, self._fleet, time.monotonic, share=0.5)
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
@@ -166,7 +156,7 @@ class OperatorSite:
         try:
             await web.SockSite(runner, self._socket).start()
             while not self._stop.is_set():
-                await self._rounds.round(now=STARTED)
+                await self._rounds.plan(now=STARTED)
                 await asyncio.sleep(ROUND_S)
         finally:
             await runner.cleanup()

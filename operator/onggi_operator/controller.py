@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import random
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -106,7 +107,14 @@ async def run_controller(
         rounds = NodeRounds(
             api, world, fleet, time.monotonic, share=settings.node_memory_percent / 100
         )
-        reconciler = Reconciler(api, world, rounds, pods.items, settings)
+        reconciler = Reconciler(
+            api,
+            world,
+            rounds,
+            pods.items,
+            settings,
+            random.Random(),  # noqa: S311 - spreads calls
+        )
         host = settings.listen_host
         async with (
             serving(health_app(missing, registry), host, settings.health_port),

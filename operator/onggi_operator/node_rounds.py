@@ -46,20 +46,25 @@ class NodeRounds:
         self._share = share
         self._moves: dict[str, tuple[ToldMove, ...]] = {}
         """Of each node, as last looked at."""
+        self._due: list[_Write] = []
         self._written_s: dict[str, float] = {}
 
-    async def round(self, *, now: str) -> None:
-        """Raises Unreachable."""
+    async def plan(self, *, now: str) -> None:
+        """Grant what is to be granted, and note what is to be written. Asks nobody, so it goes on
+        while the API server is away."""
         names = self._fleet.look(now_s=self._clock())
         self._moves = {name: self._moves[name] for name in names if name in self._moves}
         self._written_s = {n: at for n, at in self._written_s.items() if n in set(names)}
-        writes = []
+        self._due = []
         for name in names:
             if (write := self._plan(name, now)) is not None:
-                writes.append(write)
+                self._due.append(write)
             await asyncio.sleep(0)  # between nodes, agents are answered
-        writes.sort(key=lambda write: self._written_s.get(write.node.node.name, 0.0))
-        for write in writes[:WRITES_PER_ROUND_MAX]:
+
+    async def write(self) -> None:
+        """What the last plan noted. Raises Unreachable."""
+        self._due.sort(key=lambda write: self._written_s.get(write.node.node.name, 0.0))
+        for write in self._due[:WRITES_PER_ROUND_MAX]:
             await self._write(write)
 
     def node_uids(self) -> dict[str, str]:
@@ -91,9 +96,11 @@ class NodeRounds:
             self._moves[name] = told_moves(node, plan, pools)
         if node.own is None and not node.agents:
             return None
-        return self._due(node, plan, now, now_s)
+        return self._write_of(node, plan, now, now_s)
 
-    def _due(self, node: NodeSnapshot, plan: NodePlan, now: str, now_s: float) -> _Write | None:
+    def _write_of(
+        self, node: NodeSnapshot, plan: NodePlan, now: str, now_s: float
+    ) -> _Write | None:
         name = node.node.name
         status = node_status(node, plan, self._moves.get(name, ()), now=now)
         since_s = now_s - self._written_s.get(name, float("-inf"))

@@ -142,9 +142,10 @@ class Installed:
                 )
 
     @contextlib.contextmanager
-    def process(self, part: str) -> Iterator["Part"]:
-        """Run one part with the environment that its Deployment gives it."""
-        running = Part(self, part)
+    def process(self, part: str, *, api_url: str = "") -> Iterator["Part"]:
+        """Run one part with the environment that its Deployment gives it. `api_url`: of something
+        that stands before the API server."""
+        running = Part(self, part, api_url or self.server.url)
         running.start()
         try:
             yield running
@@ -184,8 +185,9 @@ class Installed:
 class Part:
     """One process; it keeps its ports over a restart, as a Service would."""
 
-    def __init__(self, installed: Installed, name: str) -> None:
+    def __init__(self, installed: Installed, name: str, api_url: str) -> None:
         self._installed = installed
+        self._api_url = api_url
         self._name = name
         self.https_port, self.health_port = apiserver_module.free_ports(2)
         self.log = installed.folder / f"{name}.log"
@@ -205,7 +207,7 @@ class Part:
             "PATH": os.environ["PATH"],
             "PYTHONPATH": f"{ROOT}/operator:{ROOT}/sidecar",
             **installed.environment(account),
-            "ONGGI_API_SERVER": installed.server.url,
+            "ONGGI_API_SERVER": self._api_url,
             "ONGGI_API_CA_FILE": str(installed.server.ca_file),
             "ONGGI_API_TOKEN_FILE": str(token),
             "ONGGI_LISTEN_HOST": "127.0.0.1",

@@ -6,6 +6,7 @@ import pytest
 
 from onggi_operator.heartbeat import identity
 from onggi_operator.heartbeat.identity import Caller, Identities, caller_of
+from onggi_operator.kube.client import Unreachable
 
 CALLER = Caller("team-a", "one", "uid-1")
 
@@ -120,3 +121,23 @@ async def test_as_many_are_remembered_as_there_may_be_agents(
     assert api.asked == 3
     await identities.caller("b")
     assert api.asked == 4
+
+
+async def test_who_was_vouched_for_is_believed_while_nobody_can_be_asked(
+    api: ReviewApi, clock: Clock
+) -> None:
+    """The API server may be away for minutes; agents go on reporting."""
+    identities = Identities(api, clock)  # type: ignore[arg-type]
+    assert await identities.caller("token") == CALLER
+
+    async def away(path: str, body: dict[str, Any]) -> dict[str, Any]:
+        raise Unreachable("away")
+
+    api.post = away  # type: ignore[method-assign]
+    clock.now_s = identity.KNOWN_FOR_S + 1
+    assert await identities.caller("token") == CALLER
+    with pytest.raises(Unreachable):
+        await identities.caller("another")
+    clock.now_s = identity.BELIEVED_FOR_S + 1
+    with pytest.raises(Unreachable):
+        await identities.caller("token")

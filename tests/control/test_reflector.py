@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from onggi_operator.kube.client import Expired, Unreachable
-from onggi_operator.kube.reflector import Reflector
+from onggi_operator.kube.client import Busy, Expired, Unreachable
+from onggi_operator.kube.reflector import RESUMES_MAX, Reflector
 
 
 def item(name: str, version: int, kept: str = "x") -> dict[str, Any]:
@@ -102,6 +102,25 @@ async def test_a_version_that_is_too_old_means_a_new_list_into_the_same_mapping(
 
 async def test_what_was_seen_is_kept_while_the_server_is_away() -> None:
     away = Unreachable("away")
-    api = ScriptedApi([[[item("a", 1)]], [away], [away], [[item("a", 1), item("b", 2)]]], [[away]])
+    api = ScriptedApi(
+        [[away], [away], [[item("a", 1)]]], [[away], [event("ADDED", "b", 12), away], [away]]
+    )
     found = await follow(api)
     assert found.items == {("ns", "a"): "x", ("ns", "b"): "x"}
+    assert api.versions == ["10", "10", "12", "12"], "it goes on where it was, without a list"
+
+
+async def test_a_server_that_never_knows_the_version_is_listed_anew_in_the_end() -> None:
+    """One whose data were restored from a backup says only that it is too busy."""
+    busy = Busy("504 Timeout: Too large resource version", 0.0)
+    api = ScriptedApi([[[item("a", 1)]], [[item("b", 2)]]], [[busy]] * RESUMES_MAX)
+    found = await follow(api)
+    assert found.items == {("ns", "b"): "x"}
+
+
+async def test_a_server_that_asks_for_time_is_given_it() -> None:
+    loop = asyncio.get_running_loop()
+    before_s = loop.time()
+    api = ScriptedApi([[[item("a", 1)]]], [[Busy("429 TooManyRequests: later", 40.0)]])
+    await follow(api)
+    assert 40.0 <= loop.time() - before_s <= 60.0

@@ -11,12 +11,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from onggi_operator.kube.client import ApiClient
+from onggi_operator.kube.client import ApiClient, Unreachable
 from onggi_operator.names import TOKEN_AUDIENCE
 
 KNOWN_FOR_S: Final = 600.0
 """How long a token of a deleted pod is still believed. At 10,000 pods this makes 17 reviews a
 second; such a report changes counters at most."""
+
+BELIEVED_FOR_S: Final = 3600.0
+"""The same while the API server cannot be asked: a token lives no longer than an hour."""
+
+ASK_AGAIN_S: Final = 5.0
+"""While the API server cannot be asked, reports do not wait in line to find that out."""
 
 REFUSED_FOR_S: Final = 30.0
 """How long a bad token stays bad without asking again."""
@@ -52,11 +58,13 @@ class Identities:
         self._api = api
         self._clock = clock
         self._known: OrderedDict[bytes, tuple[float, Caller | None]] = OrderedDict()
+        self._away_until_s = 0.0
         self._reviews = asyncio.Semaphore(REVIEWS_MAX)
 
     async def caller(self, token: str) -> Caller | None:
         """None for a token that is not good, or not bound to a pod, or not meant for Onggi.
-        Raises ApiError, Unreachable when the API server cannot be asked."""
+        Raises ApiError, Unreachable when the API server cannot be asked about a token that it did
+        not vouch for within the hour."""
         if not token or len(token) > TOKEN_CHARS_MAX:
             return None
         digest = hashlib.sha256(token.encode(errors="replace")).digest()
@@ -64,14 +72,29 @@ class Identities:
         if remembered is not None and self._clock() < remembered[0]:
             self._known.move_to_end(digest)
             return remembered[1]
-        async with self._reviews:
-            caller = await self._review(token)
+        believed = self._believed(remembered)
+        if believed is not None and self._clock() < self._away_until_s:
+            return believed
+        try:
+            async with self._reviews:
+                caller = await self._review(token)
+        except Unreachable:
+            self._away_until_s = self._clock() + ASK_AGAIN_S
+            if believed is None:
+                raise
+            return believed
         kept_s = REFUSED_FOR_S if caller is None else KNOWN_FOR_S
         self._known[digest] = (self._clock() + kept_s, caller)
         self._known.move_to_end(digest)
         while len(self._known) > REMEMBERED_MAX:
             self._known.popitem(last=False)
         return caller
+
+    def _believed(self, remembered: tuple[float, Caller | None] | None) -> Caller | None:
+        if remembered is None or remembered[1] is None:
+            return None
+        until_s, caller = remembered
+        return caller if self._clock() < until_s - KNOWN_FOR_S + BELIEVED_FOR_S else None
 
     async def _review(self, token: str) -> Caller | None:
         body = {

@@ -26,6 +26,8 @@ WATCH_SILENCE_S: Final = WATCH_S + 30
 LINE_BYTES_MAX: Final = 4 * 1024 * 1024
 """An object is at most 1.5 MiB in etcd; JSON of it fits into twice that."""
 
+BUSY: Final = (429, 503, 504)
+
 MERGE_PATCH: Final = "application/merge-patch+json"
 STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
 
@@ -55,6 +57,15 @@ class Expired(ApiError):
 
 class Unreachable(Exception):
     """No answer: network, time limit, or something that is no API server."""
+
+
+class Busy(Unreachable):
+    """The API server, or what stands before it, wants to be asked later: too many calls (429), or
+    not ready to serve (503, 504). `retry_after_s` is what it asks for, 0 where it does not say."""
+
+    def __init__(self, told: str, retry_after_s: float) -> None:
+        super().__init__(told)
+        self.retry_after_s = retry_after_s
 
 
 class ApiClient:
@@ -188,6 +199,10 @@ async def _raise_for(answer: aiohttp.ClientResponse) -> None:
         body = await answer.json(content_type=None)
     except ValueError:
         body = None
+    if answer.status in BUSY:
+        asked = answer.headers.get("Retry-After", "")
+        told = str(_error(answer.status, body if isinstance(body, dict) else {}))
+        raise Busy(told, float(asked) if asked.isdecimal() and len(asked) < 6 else 0.0)
     raise _error(answer.status, body if isinstance(body, dict) else {})
 
 

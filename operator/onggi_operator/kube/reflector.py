@@ -1,21 +1,26 @@
 """A cache of one kind of object, kept by a paged list and a watch.
 
 It holds projections, not objects: a pod is 5 to 50 KiB of JSON and a few hundred bytes of what is
-asked of it here. While the API server is away the cache keeps what it last saw.
+asked of it here. While the API server is away the cache keeps what it last saw, and then goes on
+with the watch where it was: only a server that no longer knows that far back is asked for a list.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+import random
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Final, Generic, TypeVar
 
-from onggi_operator.kube.client import ApiClient, ApiError, Expired, Unreachable
+from onggi_operator.kube.backoff import Backoff
+from onggi_operator.kube.client import ApiClient, ApiError, Busy, Expired, Unreachable
 
 ITEMS_MAX: Final = 50_000
 """Five times the largest cluster planned for; past it objects are left out, and it is said."""
 
-BACKOFF_FIRST_S: Final = 0.5
-BACKOFF_MAX_S: Final = 30.0
+RESUMES_MAX: Final = 8
+"""After so many failures in a row everything is listed: a server whose data were restored from a
+backup does not know the version yet, and says nothing but to try again."""
+
 BETWEEN_WATCHES_S: Final = 0.1
 
 log = logging.getLogger(__name__)
@@ -36,36 +41,40 @@ class Reflector(Generic[View]):
         project: Callable[[Mapping[str, Any]], View | None],
         *,
         params: Mapping[str, str] | None = None,
+        dice: random.Random | None = None,
     ) -> None:
         self._api = api
         self._path = path
         self._project = project
         self._params = dict(params or {})
+        self._backoff = Backoff(dice or random.Random())  # noqa: S311 - spreads calls, hides nothing
         self.items: dict[Key, View] = {}
         self.synced = asyncio.Event()
         """Set once the first list is complete, and never cleared."""
 
     async def run(self) -> None:
         """Follow the API until cancelled."""
-        wait_s = BACKOFF_FIRST_S
         version = ""
         while True:
             try:
                 if not version:
                     version = await self._list()
-                    wait_s = BACKOFF_FIRST_S
-                version = await self._watch(version)
-                wait_s = BACKOFF_FIRST_S
+                async for seen in self._watch(version):
+                    version = seen
+                    self._backoff.succeeded()
+                self._backoff.succeeded()
                 # A server that ends watches at once must not be asked in a tight loop.
                 await asyncio.sleep(BETWEEN_WATCHES_S)
             except Expired:
                 version = ""
-                await asyncio.sleep(BACKOFF_FIRST_S)
+                await asyncio.sleep(self._backoff.failed())
             except (ApiError, Unreachable) as fault:
+                asked_s = fault.retry_after_s if isinstance(fault, Busy) else 0.0
+                wait_s = self._backoff.failed(asked_s=asked_s)
                 log.warning("lost touch with %s: %s", self._path, fault, extra={"retry_s": wait_s})
                 await asyncio.sleep(wait_s)
-                wait_s = min(wait_s * 2, BACKOFF_MAX_S)
-                version = ""
+                if self._backoff.failures % RESUMES_MAX == 0:
+                    version = ""
 
     async def _list(self) -> str:
         fresh: dict[Key, View] = {}
@@ -80,7 +89,8 @@ class Reflector(Generic[View]):
         self.synced.set()
         return version
 
-    async def _watch(self, version: str) -> str:
+    async def _watch(self, version: str) -> AsyncIterator[str]:
+        """The version after each event."""
         async for event in self._api.watch(self._path, self._params, version):
             item = event["object"]
             version = item["metadata"]["resourceVersion"]
@@ -89,7 +99,7 @@ class Reflector(Generic[View]):
                     self._keep(self.items, item)
                 case "DELETED":
                     self.items.pop(key_of(item), None)
-        return version
+            yield version
 
     def _keep(self, into: dict[Key, View], item: Mapping[str, Any]) -> None:
         key = key_of(item)
