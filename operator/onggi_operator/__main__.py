@@ -1,4 +1,5 @@
-"""`python -m onggi_operator webhook|controller`: settings from the environment, then run."""
+"""`python -m onggi_operator webhook|controller`: settings from the environment, then run.
+`python -m onggi_operator plan`: what each node shares out among agents, and what would move."""
 
 import argparse
 import asyncio
@@ -10,9 +11,11 @@ from onggi_operator import logs
 from onggi_operator.kube.access import ApiAccess, NoAccess, from_pod
 from onggi_operator.serving import stop_event
 from onggi_operator.settings import (
+    AccessSettings,
     ControllerSettings,
     SettingsError,
     WebhookSettings,
+    read_access_settings,
     read_controller_settings,
     read_webhook_settings,
 )
@@ -23,12 +26,20 @@ EX_CONFIG = 78
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="onggi_operator", description=__doc__)
-    parser.add_argument("part", choices=["webhook", "controller"])
-    part = parser.parse_args().part
+    parts = parser.add_subparsers(dest="part", required=True)
+    parts.add_parser("webhook", help="serve admission")
+    parts.add_parser("controller", help="report on pools, and share out nodes' memory")
+    plan = parts.add_parser(
+        "plan", help="print what is shared out, and what would be moved and why"
+    )
+    plan.add_argument("--namespace", help="moves of this namespace's pods alone")
+    told = parser.parse_args()
     try:
+        if told.part == "plan":
+            return asyncio.run(_plan(_access(read_access_settings(os.environ)), told.namespace))
         settings = (
             read_webhook_settings(os.environ)
-            if part == "webhook"
+            if told.part == "webhook"
             else read_controller_settings(os.environ)
         )
         access = _access(settings)
@@ -39,6 +50,12 @@ def main() -> int:
     logs.set_up(settings.log_level)
     asyncio.run(_run(settings, access))
     return 0
+
+
+async def _plan(access: ApiAccess, namespace: str | None) -> int:
+    from onggi_operator.plan_command import print_plan
+
+    return await print_plan(access, namespace, sys.stdout)
 
 
 async def _run(settings: WebhookSettings | ControllerSettings, access: ApiAccess) -> None:
@@ -53,7 +70,7 @@ async def _run(settings: WebhookSettings | ControllerSettings, access: ApiAccess
         await run_controller(settings, access, stop_event())
 
 
-def _access(settings: WebhookSettings | ControllerSettings) -> ApiAccess:
+def _access(settings: AccessSettings) -> ApiAccess:
     server, ca, token = settings.api_server, settings.api_ca_file, settings.api_token_file
     if server and ca and token:
         return ApiAccess(server, ca, token)

@@ -16,9 +16,18 @@ class SettingsError(Exception):
     """A variable that is wrong or missing; the message names each one."""
 
 
-class _Settings(BaseModel):
+class AccessSettings(BaseModel):
+    """For every program: where the API server is, outside a cluster."""
+
     model_config = ConfigDict(frozen=True, extra="forbid", str_strip_whitespace=True)
 
+    api_ca_file: Path | None = None
+    """CA file of the API server outside a cluster; inside one the service account's is used."""
+    api_server: str | None = None
+    api_token_file: Path | None = None
+
+
+class _Settings(AccessSettings):
     release_namespace: str = Field(min_length=1, max_length=63)
     """Where Onggi itself runs; its Secret and Services are there."""
     tls_secret: str = Field(min_length=1, max_length=253)
@@ -31,10 +40,6 @@ class _Settings(BaseModel):
     health_port: int = Field(default=8080, ge=1, le=65535)
     """Plain HTTP: /healthz, /readyz, /metrics."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
-    api_ca_file: Path | None = None
-    """CA file of the API server outside a cluster; inside one the service account's is used."""
-    api_server: str | None = None
-    api_token_file: Path | None = None
 
 
 class WebhookSettings(_Settings):
@@ -61,7 +66,12 @@ class ControllerSettings(_Settings):
     """What agents are told."""
 
 
-_Kind = TypeVar("_Kind", bound=_Settings)
+_Kind = TypeVar("_Kind", bound=AccessSettings)
+
+
+def read_access_settings(env: Mapping[str, str]) -> AccessSettings:
+    """Raises SettingsError naming every wrong variable."""
+    return _read(AccessSettings, env)
 
 
 def read_webhook_settings(env: Mapping[str, str]) -> WebhookSettings:

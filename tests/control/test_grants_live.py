@@ -2,6 +2,9 @@
 
 import base64
 import json
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -212,6 +215,13 @@ def test_agents_share_what_their_node_gives_and_give_way_to_one_another(
     )
     assert status["offered"]["memoryBytes"] == 384 * MIB
     assert status["granted"]["memoryBytes"] <= 384 * MIB
+    printed = plan_printed(cluster)
+    assert printed[0].startswith(f"{NODE}: ")
+    assert printed[0].endswith(" granted of 384Mi offered")
+    assert sorted(line.split(":")[0].strip() for line in printed[1:]) == [
+        f"{SPACE}/one (pool chat)",
+        f"{SPACE}/two (pool chat)",
+    ]
     owner = cache_node(cluster)["metadata"].get("ownerReferences")
     assert owner is None, "made by a person, so it stays when the node goes"
     offer(server, "192Mi")
@@ -244,6 +254,26 @@ def test_a_cordoned_node_drains_its_agents_and_a_pool_says_so(cluster: Any, agen
     wait(cluster, "the condition Draining", draining)
     set_cordon(server, cordoned=False)
     one.wait_for("drain_over")
+
+
+def plan_printed(cluster: Any) -> list[str]:
+    """As `kubectl exec` in the operator's pod would show it."""
+    env = {
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": os.pathsep.join(sys.path),
+        "ONGGI_API_SERVER": cluster.server.url,
+        "ONGGI_API_CA_FILE": str(cluster.server.ca_file),
+        "ONGGI_API_TOKEN_FILE": str(cluster.folder / "controller.token"),
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "onggi_operator", "plan", "--namespace", SPACE],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr + done.stdout
+    return done.stdout.splitlines()
 
 
 def set_cordon(server: Any, *, cordoned: bool) -> None:

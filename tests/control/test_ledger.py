@@ -165,10 +165,12 @@ class LateWorld(RuleBasedStateMachine):
         agent = self.agents[uid]
         agent.leaving = max(0, agent.leaving - part)
 
-    @rule(uid=st.sampled_from(AGENTS))
-    def agent_restarts(self, uid: str) -> None:
+    @rule(uid=st.sampled_from(AGENTS), kept=st.booleans())
+    def agent_restarts(self, uid: str, kept: bool) -> None:
+        """It may find its arena again, and give back what is above its floor a part at a time."""
         agent = self.agents[uid]
-        agent.budget, agent.leaving, agent.sequence = agent.floor, 0, 0
+        agent.leaving = agent.held - agent.floor if kept else 0
+        agent.budget, agent.sequence = agent.floor, 0
         agent.life += 1
 
     @rule(uid=st.sampled_from(AGENTS))
