@@ -6,7 +6,7 @@ import random
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from prometheus_client import CollectorRegistry
 
@@ -49,21 +49,34 @@ CLOCKS_DIFFER_MAX: Final = timedelta(minutes=1)
 log = logging.getLogger(__name__)
 
 
+class _Seen:
+    """What is watched beside the pools."""
+
+    def __init__(self, api: ApiClient) -> None:
+        self.pods: Reflector[PodView | Neighbour] = Reflector(
+            api, PODS_PATH, project_pod, params=LIVING_PODS
+        )
+        self.nodes: Reflector[NodeView] = Reflector(api, NODES_PATH, project_node)
+        self.own: Reflector[CacheNodeView] = Reflector(api, CACHE_NODES_PATH, project_cache_node)
+        self.reflectors: dict[str, Reflector[Any]] = {
+            "pods": self.pods,
+            "nodes": self.nodes,
+            "cache nodes": self.own,
+        }
+
+
 async def run_controller(
     settings: ControllerSettings, access: ApiAccess, stop: asyncio.Event
 ) -> None:
     """Serve until `stop`."""
     registry = CollectorRegistry()
     async with ApiClient(access) as api:
-        pods: Reflector[PodView | Neighbour] = Reflector(
-            api, PODS_PATH, project_pod, params=LIVING_PODS
-        )
-        nodes: Reflector[NodeView] = Reflector(api, NODES_PATH, project_node)
-        own: Reflector[CacheNodeView] = Reflector(api, CACHE_NODES_PATH, project_cache_node)
+        seen = _Seen(api)
+        pods = seen.pods
         fleet = Fleet(
             pods.items,
-            nodes.items,
-            own.items,
+            seen.nodes.items,
+            seen.own.items,
             started_s=time.monotonic(),
             newborn_after=api_time(datetime.now(UTC) + CLOCKS_DIFFER_MAX),
         )
@@ -85,9 +98,7 @@ async def run_controller(
         def missing() -> str | None:
             for event, name in (
                 (keeper.ready, "a certificate"),
-                (pods.synced, "pods"),
-                (nodes.synced, "nodes"),
-                (own.synced, "cache nodes"),
+                *((one.synced, name) for name, one in seen.reflectors.items()),
                 (pools_seen, "pools"),
             ):
                 if not event.is_set():
@@ -125,11 +136,11 @@ async def run_controller(
                 stop,
                 (
                     keeper.run(),
-                    pods.run(),
-                    nodes.run(),
-                    own.run(),
+                    *(one.run() for one in seen.reflectors.values()),
                     _follow_pools(api, world, registry_for(access, world), stop, pools_seen),
-                    _after((pods.synced, nodes.synced, own.synced, pools_seen), reconciler),
+                    _after(
+                        (*(one.synced for one in seen.reflectors.values()), pools_seen), reconciler
+                    ),
                 ),
             )
     log.info("controller stopped")
