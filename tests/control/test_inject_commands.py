@@ -102,6 +102,25 @@ def test_what_may_hide_the_client_is_written_on_the_pod(
     assert outcome.status.endswith(f"; note: {warning}")
 
 
+@pytest.mark.parametrize(
+    ("spec", "told"),
+    [
+        ({"hostNetwork": True}, True),
+        ({"hostNetwork": True, "dnsPolicy": "ClusterFirst"}, True),
+        ({"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"}, False),
+        ({"hostNetwork": True, "dnsPolicy": "None"}, False),
+        ({"dnsPolicy": "ClusterFirst"}, False),
+    ],
+)
+def test_a_host_network_without_cluster_dns_is_noted(
+    kit: Any, spec: dict[str, Any], told: bool
+) -> None:
+    """Host-network pods left out without a word (istio/istio#9002)."""
+    outcome = kit.plan(kit.pod(**spec))
+    assert ("set dnsPolicy to ClusterFirstWithHostNet" in outcome.status) is told
+    assert len(outcome.warnings) == told
+
+
 def test_plugins_that_a_command_restricts_are_told(kit: Any) -> None:
     body = kit.pod(kit.engine(command=["sh", "-c", "VLLM_PLUGINS=lora exec vllm serve m"]))
     assert kit.skipped(body) == (

@@ -45,6 +45,18 @@ def look(engine: Mapping[str, Any], pooled: Engine) -> Skipped | Doubt | None:
     return found
 
 
+def dns(spec: Mapping[str, Any]) -> Doubt | None:
+    """With the host's network and without its own word on DNS a pod asks the node's name servers,
+    which know no Service."""
+    resolves = spec.get("dnsPolicy") in ("ClusterFirstWithHostNet", "None")
+    if not spec.get("hostNetwork") or resolves:
+        return None
+    return Doubt(
+        "with hostNetwork the agent finds no operator to report to, and its pool says AgentsSilent:"
+        " set dnsPolicy to ClusterFirstWithHostNet"
+    )
+
+
 def _look(engine: Mapping[str, Any], kind: EngineKind) -> Skipped | Doubt | None:
     name = str(engine["name"])
     try:

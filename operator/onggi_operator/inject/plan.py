@@ -1,7 +1,7 @@
 """From a pod, its wish and its pool to one of three outcomes. The checks are an ordered list, so
 that one pod always gets the same reason."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from onggi_core.quantity import exact_quantity, format_size
@@ -97,7 +97,8 @@ def plan_injection(
         return conflict
     if conflict := quota_conflict(spec, added, where.quotas, claimed_bytes):
         return conflict
-    status = injected_status(revision.name, _told(pool, sizes, engine, seen))
+    doubts = tuple(doubt for doubt in (seen, blind_spots.dns(spec)) if doubt is not None)
+    status = injected_status(revision.name, _told(pool, sizes, engine, doubts))
     operations = patch.injection(
         pod,
         engine_at,
@@ -107,7 +108,7 @@ def plan_injection(
         volumes=volumes(pool, sizes),
         preferred=preference(spec, pool) if sizes.disk_bytes else (),
     )
-    return Injected(operations, status, (seen.sentence,) if seen else ())
+    return Injected(operations, status, tuple(doubt.sentence for doubt in doubts))
 
 
 def already_injected(pod: Mapping[str, Any], pool: str) -> bool:
@@ -192,10 +193,10 @@ def _refused_volume(
     )
 
 
-def _told(pool: Pool, sizes: Sizes, engine: Mapping[str, Any], doubt: Doubt | None) -> str:
+def _told(pool: Pool, sizes: Sizes, engine: Mapping[str, Any], doubts: Iterable[Doubt]) -> str:
     disk = ""
     if sizes.disk_bytes and pool.disk:
         disk = f", disk {format_size(sizes.disk_bytes)} ({pool.disk.medium.value})"
     memory = format_size(sizes.memory_bytes)
-    noted = f"; note: {doubt.sentence}" if doubt else ""
+    noted = "".join(f"; note: {doubt.sentence}" for doubt in doubts)
     return f"pool {pool.name}, engine container {engine['name']}, memory {memory}{disk}{noted}"
