@@ -29,7 +29,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 BIN: Final = Path(os.environ.get("ONGGI_NODE_DIR", Path.home() / ".cache/onggi-node")) / "bin"
 ADMIN_TOKEN: Final = "admin-token"
-START_TIMEOUT_S: Final = 90
+START_TIMEOUT_S: Final = 300
 STOP_TIMEOUT_S: Final = 20
 PR_SET_PDEATHSIG: Final = 1
 
