@@ -46,6 +46,15 @@ _COUNTERS: Final[tuple[tuple[str, str, str, _Parts], ...]] = (
     ("onggi_stored_blocks", "", "Blocks stored", (("stored_blocks", {}),)),
     ("onggi_refused_blocks", "", "Blocks without room", (("refused_blocks", {}),)),
     (
+        "onggi_unadmitted_blocks",
+        "",
+        "Blocks that the policy turned away, by tier",
+        (
+            ("unadmitted_host_blocks", {"tier": "host"}),
+            ("unadmitted_disk_blocks", {"tier": "disk"}),
+        ),
+    ),
+    (
         "onggi_moved_bytes",
         "",
         "Page bytes by tier and direction",

@@ -126,7 +126,7 @@ class Shell:
                 rooms=self.rooms,
             )
         )
-        self._request = 0
+        self.last_request = 0
         self._session = 0
         for number in range(self.extents if self.touched is None else self.touched):
             self.touching[number] = None
@@ -156,11 +156,11 @@ class Shell:
 
     def ask(self, session: int, request: Request) -> Reply | Refuse | None:
         """The answer, or None if it comes later."""
-        self._request += 1
+        self.last_request += 1
         if isinstance(request, LoadPrepare):
-            self.asked_loads[self._request] = (session, list(request.keys))
-        self.step(Asked(session, self._request, request))
-        return self.replies.get(self._request)
+            self.asked_loads[self.last_request] = (session, list(request.keys))
+        self.step(Asked(session, self.last_request, request))
+        return self.replies.get(self.last_request)
 
     def prepare(
         self, session: int, keys: list[bytes], parent: bytes = ROOT, space: int = 0

@@ -5,7 +5,8 @@ from __future__ import annotations
 from shell import Shell, chain, spec
 
 from onggi_core.engine.events import BudgetSet, ModeSet, Tick
-from onggi_core.engine.following import FOLLOWED, WAITING_MAX
+from onggi_core.engine.following import WAITING_MAX
+from onggi_core.policy.names import FIXED
 from onggi_core.wire.replies import Mode, Slot
 from onggi_core.wire.requests import Lookup, Prefetch
 
@@ -68,7 +69,7 @@ def test_both_tiers_follow_the_policy_that_is_ahead() -> None:
     load(shell, client)
     state, following = shell.engine._state, shell.engine._following
     assert following.ghosts is not None
-    assert shell.engine.stats()["policy"] in {name.value for name in FOLLOWED}
+    assert shell.engine.stats()["policy"] in {name.value for name in FIXED}
     assert state.host.ranking.chooser is following.ghosts.chooser()
     assert state.disk.ranking.chooser is following.ghosts.chooser()
 
@@ -90,7 +91,7 @@ def test_what_the_ghosts_have_not_seen_is_bounded_and_the_oldest_goes() -> None:
         shell.load(client, chain(f"prompt {number}", len(LONG)))
     following = shell.engine._following
     assert following._waiting_blocks == WAITING_MAX
-    assert sum(len(keys) for keys, _ in following._waiting) == WAITING_MAX
+    assert sum(len(keys) for keys, *_ in following._waiting) == WAITING_MAX
     assert shell.engine.stats()["observe"]["asked_blocks"] == 2 * WAITING_MAX
     shell.step(Tick())
     assert following._waiting_blocks == WAITING_MAX - len(LONG)

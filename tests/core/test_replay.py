@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import xml.etree.ElementTree as ET
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from policy_streams import trace_lines
 
 from onggi_core.policy.names import PolicyName
 from onggi_core.replay.belady import belady
@@ -123,16 +122,6 @@ def test_the_picture_is_a_line_a_policy_with_its_name() -> None:
     assert len(lines) == 2 * 4
     ends = [float(each.get("y")) for each in drawn.iter("{http://www.w3.org/2000/svg}text")][-4:]
     assert all(abs(a - b) >= 16.9 for a, b in itertools.combinations(ends, 2))
-
-
-def trace_lines() -> list[str]:
-    """Of the conversation trace, in ../shared/traces beside the repository, or in ONGGI_TRACES."""
-    name = "mooncake_conversation.jsonl"
-    places = [folder.parent / "shared/traces" for folder in Path(__file__).resolve().parents]
-    for folder in (Path(os.environ.get("ONGGI_TRACES", "/nowhere")), *places):
-        if (folder / name).exists():
-            return (folder / name).read_text().splitlines()
-    pytest.skip(f"{name} is not in ../shared/traces beside the repository, nor in ONGGI_TRACES")
 
 
 def rates(prompts: list[Prompt], size: str, names: tuple[str, ...]) -> dict[str, float]:

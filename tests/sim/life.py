@@ -152,6 +152,8 @@ class Life:
         happened["read from disk"] += figures["hit_disk_blocks"]
         happened["evicted from the arena"] += figures["evicted_host_blocks"]
         happened["evicted from the disk"] += figures["evicted_disk_blocks"]
+        happened["turned away from the arena"] += figures["unadmitted_host_blocks"]
+        happened["turned away from the disk"] += figures["unadmitted_disk_blocks"]
         happened.update(figures["errors"])
 
     def die(self) -> None:

@@ -11,6 +11,7 @@ from onggi_core.board.reader import BoardReader
 from onggi_core.board.survey import Held, survey
 from onggi_core.engine.state import Facts, State
 from onggi_core.page import PageState
+from onggi_core.policy.choosers import LeastRecent
 from onggi_core.region import QUARANTINED, ROOM
 
 ONLY_COUNTED = ("lookup_requests", "lookup_blocks")
@@ -101,3 +102,9 @@ def inconsistencies(engine: Any) -> str:
     except AssertionError as wrong:
         return str(wrong) or "the walker found something that it has no words for"
     return ""
+
+
+def let_all_in(engine: Any) -> None:
+    """From now on until the next prompt that the ghosts see, no policy turns a block away."""
+    state = _state(engine)
+    state.host.ranking.chooser = state.disk.ranking.chooser = LeastRecent()

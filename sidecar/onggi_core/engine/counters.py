@@ -23,6 +23,11 @@ class Counters:
     loaded_bytes: int = 0
     refused_blocks: int = 0
     """Blocks a store found no room for."""
+    unadmitted_host_blocks: int = 0
+    """Blocks of a store that the policy did not let into a full host tier."""
+    unadmitted_disk_blocks: int = 0
+    """Blocks that it did not let into a full disk tier: the host tier has them as long as it can.
+    One that is offered again counts again."""
     written_bytes: int = 0
     read_bytes: int = 0
     prefetched_blocks: int = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from onggi_core.board.layout import SLOTS_MIN, Layout
@@ -40,6 +41,7 @@ from onggi_core.engine.session import TICKETS_MAX, Room, Session
 from onggi_core.engine.state import Facts, State
 from onggi_core.engine.stats import snapshot
 from onggi_core.errors import BadRequest
+from onggi_core.policy.names import FIXED, PolicyName
 from onggi_core.wire.frame import Op, Status
 from onggi_core.wire.replies import LoadCompleted, Mode, Noted, Reply, StatsReply, StoreFilled
 from onggi_core.wire.requests import (
@@ -62,15 +64,22 @@ REST_S: Final = 5.0
 class Engine:
     """One agent's decisions. Not thread-safe: one loop steps it, and every step is quick."""
 
-    def __init__(self, facts: Facts, mode: Mode = Mode.ACTIVE, board: Board | None = None) -> None:
-        """board: where clients see what the host tier holds; None: one that nobody sees."""
+    def __init__(
+        self,
+        facts: Facts,
+        mode: Mode = Mode.ACTIVE,
+        board: Board | None = None,
+        candidates: Sequence[PolicyName] = FIXED,
+    ) -> None:
+        """board: where clients see what the host tier holds; None: one that nobody sees.
+        candidates: the policies that the tiers may follow, the first one to begin with."""
         if board is None:
             board = Board(bytearray(Layout(SLOTS_MIN).nbytes), SLOTS_MIN)
         if mode is not Mode.PAUSED:
             board.open()
         self._state = State(facts, mode, board)
         self._rested_s = 0.0
-        self._following = Following()
+        self._following = Following(candidates)
 
     def step(self, event: Event, now_s: float) -> list[Action]:
         """What to do about `event`, in order. now_s: any clock that never goes back.
@@ -231,7 +240,7 @@ class Engine:
             for number in state.segments.ready.intersection(state.resting_segments):
                 state.disk.slab.restore(number)
             state.resting_segments.clear()
-            writeback.pump(state)
+        writeback.pump(state)  # what was offered again since
         self._following.work(state, TICK_BLOCKS)
         self._keep(now_s)
 

@@ -25,10 +25,9 @@ is small and nothing is sampled away. No request does any: the next one would wa
 WAITING_MAX: Final = 65536
 """Blocks of prompts that the ghosts have not seen yet: five megabytes of keys. Past it the oldest
 prompts are never seen, which makes the sample thinner and nothing wrong."""
-
-FOLLOWED: Final = (PolicyName.HAZARD, PolicyName.LRU, PolicyName.ARC, PolicyName.S3_FIFO)
-"""All that only choose what goes. Those that turn new blocks away as well are not run: the tiers
-take what is stored, and a ghost that did not would promise hits that they cannot have."""
+PACE_PROMPTS: Final = 64
+"""After so many prompts the rankings are told anew how many uses go by from one to the next: what
+is stored and written down for it are uses too, while the ghosts count prompts."""
 
 
 class Following:
@@ -38,22 +37,29 @@ class Following:
     __slots__ = (
         "_block_bytes",
         "_budget_bytes",
+        "_candidates",
+        "_paced_prompts",
+        "_paced_use",
         "_waiting",
         "_waiting_blocks",
         "asked_blocks",
+        "asked_prompts",
         "asked_tokens",
         "ghosts",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, candidates: Sequence[PolicyName]) -> None:
+        self._candidates = candidates
         self.ghosts: Ghosts | None = None
         """None until the first prompt says how large a block is."""
+        self.asked_prompts = 0
         self.asked_blocks = 0
         self.asked_tokens = 0
         self._budget_bytes = 0
         self._block_bytes = 0
-        self._waiting: deque[tuple[Sequence[bytes], int]] = deque()
-        """Keys of a prompt, and the bytes that one of its blocks takes over all ranks."""
+        self._paced_prompts = self._paced_use = 0
+        self._waiting: deque[tuple[Sequence[bytes], int, int]] = deque()
+        """Keys of a prompt, the bytes that one of its blocks takes over all ranks, its number."""
         self._waiting_blocks = 0
 
     def asked(self, state: State, session: Session, keys: Sequence[bytes]) -> None:
@@ -61,10 +67,14 @@ class Following:
         if state.mode is Mode.PAUSED or not keys:
             return
         block_tokens = session.spaces[0].spec.block_tokens
+        self.asked_prompts += 1
         self.asked_blocks += len(keys)
+        if self.asked_prompts - self._paced_prompts == PACE_PROMPTS:
+            self._pace(state)
         self.asked_tokens += len(keys) * block_tokens
         seen = keys[:ASKED_MAX]
-        self._waiting.append((seen, sum(space.stride_bytes for space in session.spaces)))
+        block_bytes = sum(space.stride_bytes for space in session.spaces)
+        self._waiting.append((seen, block_bytes, self.asked_prompts))
         self._waiting_blocks += len(seen)
         while self._waiting_blocks > WAITING_MAX:
             self._waiting_blocks -= len(self._waiting.popleft()[0])
@@ -73,12 +83,19 @@ class Following:
         """Shows the ghosts prompts of at least so many blocks, if there are as many; the tiers
         follow whoever is ahead then."""
         while blocks > 0 and self._waiting:
-            keys, block_bytes = self._waiting.popleft()
+            keys, block_bytes, number = self._waiting.popleft()
             self._waiting_blocks -= len(keys)
             blocks -= len(keys)
             ghosts = self._of_budget(state, block_bytes)
-            ghosts.access(keys, state.use())
+            ghosts.access(keys, number)
             state.host.ranking.chooser = state.disk.ranking.chooser = ghosts.chooser()
+
+    def _pace(self, state: State) -> None:
+        """How many uses a prompt takes of late, in the units of the rankings."""
+        use = state.use()
+        pace = (use - self._paced_use) / PACE_PROMPTS
+        state.host.ranking.pace = state.disk.ranking.pace = pace
+        self._paced_prompts, self._paced_use = self.asked_prompts, use
 
     def figures(self) -> dict[str, Any]:
         """For STATS: the policy in force, hits by size, and what this budget would save."""
@@ -95,7 +112,7 @@ class Following:
             "policy": best.value,
             "curve": curve,
             "demand": self._demand(curve if self.ghosts.settled else []),
-            "observe": self._observed(self.ghosts.shares()[best]),
+            "observe": self._observed(self.ghosts.shares().get(best, 0.0)),
         }
 
     def _demand(self, curve: Sequence[Sequence[Any]]) -> dict[str, Any]:
@@ -120,7 +137,7 @@ class Following:
             state.extents.budget * facts.extent_bytes, state.segments.budget * facts.segment_bytes
         )
         if self.ghosts is None or budget_bytes != self._budget_bytes:
-            self.ghosts = Ghosts(max(1, budget_bytes // block_bytes), FOLLOWED)
+            self.ghosts = Ghosts(max(1, budget_bytes // block_bytes), self._candidates)
             self._budget_bytes = budget_bytes
             self._block_bytes = block_bytes
         return self.ghosts

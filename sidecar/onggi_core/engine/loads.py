@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from onggi_core.engine import promotion
+from onggi_core.engine import promotion, uses
 from onggi_core.engine.actions import Answer
 from onggi_core.engine.session import Load, Session
 from onggi_core.engine.space import Space
@@ -73,11 +73,11 @@ def _gather(state: State, load: Load, asked: LoadPrepare, now_s: float) -> None:
             pages.pin(kept)
     if rows > min(readable):
         _bring_in(state, load, readable, now_s)
-    if load.rows:
-        ranking = state.host.ranking
-        used = ranking.hit if load.counted else ranking.touch
-        for run in load.runs:
-            used(run[load.rows - 1], use)
+    if rows := load.rows:
+        for run, at in zip(load.runs, readable, strict=True):
+            state.host.ranking.touch(run[rows - 1], use)
+            if load.counted:
+                uses.asked_for(state, run, min(at, rows), use)
 
 
 def _may_wait(state: State) -> bool:
@@ -206,7 +206,9 @@ def read_from_board(state: State, session: Session, keys: Sequence[bytes]) -> No
     states = state.blocks.host.states
     for run in runs:
         if len(run) == len(keys) and states[run[-1]]:
-            (ranking.hit if counted else ranking.touch)(run[-1], use)
+            ranking.touch(run[-1], use)
+            if counted:
+                uses.asked_for(state, run, state.blocks.host.leading_readable(run), use)
     _count_used(state, session.spaces, runs, len(keys))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from onggi_core.engine import promotion
+from onggi_core.engine import promotion, uses
 from onggi_core.engine.session import Session
 from onggi_core.engine.space import Space
 from onggi_core.engine.state import State
@@ -59,9 +59,6 @@ def _runs(
     blocks = space.known(keys)
     readable = state.blocks.host.leading_readable(blocks)
     ready = min(readable, limit)
-    if ready:
-        ranking, (number, counted) = state.host.ranking, use
-        (ranking.hit if counted else ranking.touch)(blocks[ready - 1], number)
     pending = readable
     host, disk = state.blocks.host.states, state.blocks.disk.states
     for block in blocks[readable:]:
@@ -73,4 +70,9 @@ def _runs(
         ):
             break
         pending += 1
+    number, counted = use
+    if counted:
+        uses.asked_for(state, blocks[:pending], ready, number)
+    elif ready:
+        state.host.ranking.touch(blocks[ready - 1], number)
     return ready, pending

@@ -118,7 +118,6 @@ def ended(state: State, event: ReadEnded, now_s: float) -> None:
     worst = max(event.outcomes, key=_SEVERITY.index)
     state.breaker.ended(worst, began_s=read.began_s, now_s=now_s)
     state.disk.unpin(read.blocks)
-    use = state.use()
     came = as_run(
         [
             block
@@ -132,7 +131,6 @@ def ended(state: State, event: ReadEnded, now_s: float) -> None:
         if outcome is IoOutcome.DONE:
             state.counters.read_bytes += read.space.spec.page_bytes
             state.blocks.flags[block] |= UNREAD
-            state.disk.ranking.hit(block, use)
             state.host.ranking.recall(block, state.disk.ranking.count_of(block))
             loads.arrived(state, block, now_s)
         else:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from onggi_core.engine import admission
 from onggi_core.engine.session import TICKETS_MAX, Room, Session
 from onggi_core.engine.space import Space
 from onggi_core.engine.state import LEASE_S, State
@@ -28,7 +29,7 @@ def grant(
     """A room of up to `wanted` pages: its ticket and where in the arena file its pages begin; (0,
     ()) for none. use: nothing that was last used then or later makes way for it."""
     pages = _pages_allowed(state, session, space, wanted)
-    if not pages:
+    if not pages or not admission.room_ahead(state, space, use):
         return 0, ()
     state.host.make_room(space, pages, use)
     rows = state.host.take_room(space, pages)

@@ -161,6 +161,13 @@ class State:
     def has_disk(self) -> bool:
         return self.segments.budget > 0
 
+    @property
+    def disk_decides(self) -> bool:
+        """Which tier the policy guards: the larger one, which holds what the other has too. The
+        other takes what comes."""
+        host_bytes = self.extents.budget * self.facts.extent_bytes
+        return self.segments.budget * self.facts.segment_bytes > host_bytes
+
     def serial(self) -> int:
         """A number never given before: for tickets and jobs."""
         self._serial += 1

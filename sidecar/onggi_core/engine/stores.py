@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from onggi_core.engine import leaving, loads, rooms, watermark, writeback
+from onggi_core.engine import admission, leaving, loads, rooms, watermark, writeback
 from onggi_core.engine.session import Room, Session, Store
 from onggi_core.engine.space import Space
 from onggi_core.engine.state import LEASE_S, State
 from onggi_core.errors import BadRequest
+from onggi_core.identity import ROOT
 from onggi_core.index.ids import as_run
 from onggi_core.page import READABLE, PageEvent, PageState
 from onggi_core.wire.replies import Mode, Slot, StoreCompleted, StoreFilled, StorePrepared
@@ -25,9 +26,12 @@ def prepare(state: State, session: Session, asked: StorePrepare, now_s: float) -
     space = session.spaces[asked.space]
     if state.mode is not Mode.ACTIVE or state.stopping:
         return StorePrepared(0, (Slot.NO_ROOM,) * len(asked.keys))
-    slots, blocks = _reserve(state, space, asked.keys, asked.parent)
+    slots, blocks, admitted = _reserve(state, space, asked.keys, asked.parent)
     missing = len(asked.keys) - len(slots)
-    state.counters.refused_blocks += missing
+    if admitted:
+        state.counters.refused_blocks += missing
+    else:
+        admission.turned_away(state, space, asked.keys[len(slots) :])
     slots += [Slot.NO_ROOM] * missing
     if not blocks:
         return StorePrepared(0, tuple(slots))
@@ -39,8 +43,9 @@ def prepare(state: State, session: Session, asked: StorePrepare, now_s: float) -
 
 def _reserve(
     state: State, space: Space, keys: Sequence[bytes], parent: bytes
-) -> tuple[list[int], Sequence[int]]:
-    """Slots of the leading keys that need no page or got one, and the blocks that got one.
+) -> tuple[list[int], Sequence[int], bool]:
+    """Slots of the leading keys that need no page or got one, the blocks that got one, and whether
+    the policy would have let all of them in.
 
     What the chain stands on is marked as used first, so that it is not what makes room.
     """
@@ -60,19 +65,38 @@ def _reserve(
     slots = [_held(states[block]) for block in known[:lead]]
     rest = keys[lead:]
     if not rest:
-        return slots, ()
-    if lead == len(known):
-        chain = state.blocks.new_chain(space.number, rest, parent)
-        if chain is not None:
-            state.host.make_room(space, len(rest), use)
-            blocks = _take(state, space, chain, use)
-            slots += state.host.pages.offsets(blocks, state.facts.data_offset)
-            return slots, blocks
+        return slots, (), True
+    orphan = not lead and parent != ROOT and (base is None or not _anywhere(state, base))
+    new: Sequence[bytes] = rest
+    if lead < len(known):
+        found = list(map(space.find, rest))
+        for here in found:
+            if here is not None and states[here]:
+                touch(here, use)
+        pairs = zip(rest, found, strict=True)
+        new = [key for key, here in pairs if here is None or not states[here]]
+    count = admission.room_in_host(state, space, new, use, orphan=orphan) if new else 0
+    admitted = count == len(new)
+    if not admitted:
+        rest = rest[: rest.index(new[count])]
+    if not rest:
+        return slots, (), True
     here = [block for block in map(space.find, rest) if block is not None and states[block]]
     for block in here:
         touch(block, use)
-    state.host.make_room(space, len(rest) - len(here), use)
-    return _reserve_each(state, space, rest, parent, slots, use)
+    count = admission.room_in_host(state, space, new, use, orphan=orphan) if new else 0
+    admitted = count == len(new)
+    if not admitted:
+        rest = rest[: rest.index(new[count])]
+    if not rest:
+        return slots, (), admitted
+    if lead == len(known):
+        chain = state.blocks.new_chain(space.number, rest, parent)
+        if chain is not None:
+            blocks = _take(state, space, chain, use)
+            slots += state.host.pages.offsets(blocks, state.facts.data_offset)
+            return slots, blocks, admitted
+    return *_reserve_each(state, space, rest, parent, slots, use), admitted
 
 
 def _reserve_each(
@@ -109,6 +133,10 @@ def _take(state: State, space: Space, blocks: Sequence[int], use: int) -> Sequen
                 return blocks[:begun]
             begun += given
     return blocks
+
+
+def _anywhere(state: State, block: int) -> bool:
+    return bool(state.host.pages.states[block] or state.disk.pages.states[block])
 
 
 def _held(page: int) -> int:
@@ -224,9 +252,11 @@ def _recall(state: State, space: Space, blocks: Sequence[int]) -> None:
     """Blocks that were stored before and went are of the class that they were then. Done when the
     store is over, since its client waits for the pages and not for this."""
     see = state.sights.see
+    guarded = (state.disk if state.disk_decides else state.host).ranking
     for block, key in zip(blocks, state.blocks.keys_of(blocks), strict=True):
         if count := see(key, space.number):
             state.host.ranking.recall(block, count)
+            guarded.chooser.arrived(count, guarded)
 
 
 def lapse(state: State, store: Store) -> None:

@@ -12,6 +12,7 @@ from onggi_core.index.blocks import Blocks
 from onggi_core.index.pages import Pages
 from onggi_core.page import PageEvent, PageState, move
 from onggi_core.policy.chains import ChainRanking
+from onggi_core.policy.choosers import BLOCK_BITS
 from onggi_core.policy.ranking import LAST
 from onggi_core.region import BLOCKS_MAX, FREE, QUARANTINED, RETIRED, ROOM
 from onggi_core.slab import Slab
@@ -139,8 +140,11 @@ class Tier:
 
     # ---- room
 
-    def make_room(self, space: Space, pages: int, before: int) -> None:
+    def make_room(self, space: Space, pages: int, before: int, newcomer: int | None = None) -> bool:
         """Evicts until `pages` pages fit, or nothing is left that was last used before `before`.
+
+        newcomer: how often what comes was asked for before, where the policy is to say whether it
+        is worth what would go for it. False: it is not, and what would go stays.
 
         For a chain: pages freed one by one, leaves first, and taken at once would hand it its
         places in backward order. Freed together they are handed out lowest first, and a chain that
@@ -152,10 +156,19 @@ class Tier:
             fruitless = self.slab.all_rest(stride)  # what went would make no room
             gone = range(0) if fruitless else self.coldest_tail(space.group, missing, before)
             if gone:
+                if newcomer is not None and not self.admits(newcomer, gone[-1]):
+                    return False
                 self.evict(gone)
             elif not self._empty_region(stride):
-                return
+                return True
             tries -= max(1, len(gone))
+        return True
+
+    def admits(self, count: int, leaf: int) -> bool:
+        """Whether a block that was asked for `count` times before is worth this leaf's room."""
+        ranking = self.ranking
+        head = ranking.last_use(leaf) << BLOCK_BITS | leaf
+        return ranking.chooser.admits(count, ranking.count_of(leaf), head, ranking)
 
     def coldest_tail(self, group: int, most: int, before: int) -> range:
         """The end of a chain to give up next, at most `most` blocks, last used before

@@ -14,7 +14,6 @@ from __future__ import annotations
 from typing import Final
 
 from onggi_core.engine.state import State
-from onggi_core.engine.tier import SEALED
 from onggi_core.policy.ranking import LAST
 
 HIGH_SHARE: Final = 64
@@ -52,13 +51,21 @@ def keep(state: State) -> None:
                 break
 
 
+def reserve_bytes(state: State, stride: int) -> int:
+    """What the low watermark leaves free for pages of a size. Nothing where the high one would
+    leave not even one of them: a tier this small makes room when it must."""
+    whole = state.extents_ready * state.facts.extent_bytes
+    return min(whole // LOW_SHARE, RESERVE_BYTES_MAX) if stride <= whole // HIGH_SHARE else 0
+
+
 def _give_up(state: State, stride: int, most: int, missing_bytes: int) -> int:
     """Blocks given up from the end of the chain that is coldest of its size, unless they still have
     to be written down: they are on their way, and there is room until that is done."""
     host = state.host
     tail = host.coldest_tail(state.groups[stride], min(most, -(-missing_bytes // stride)), LAST)
-    if state.has_disk:
-        tail = tail[len(state.disk.pages.states_of(tail).rstrip(SEALED)) :]
+    if dirty := state.dirty:
+        waits = [at for at, block in enumerate(tail, 1) if block in dirty]
+        tail = tail[waits[-1] if waits else 0 :]
     if tail:
         host.evict(tail)
         state.counters.watermark_blocks += len(tail)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Final
 
+from onggi_core.engine import admission
 from onggi_core.engine.actions import WriteRun
 from onggi_core.engine.events import IoOutcome, WriteEnded
 from onggi_core.engine.space import Space
@@ -29,11 +30,6 @@ keeps them, and 64 large ones can be all there are."""
 RUN_BYTES: Final = 2 * CHUNK_BYTES
 """The largest transfer down, unless one page is larger: nobody waits for the first block of it, and
 half as many ends are half of what each costs threads and engine."""
-
-ROOM_BYTES: Final = 8 << 20
-ROOM_SHARE: Final = 256
-"""A full disk tier gives up so much at a time, or one part in so many of itself if that is less:
-room for each run by itself costs the engine more than all the rest of writing it."""
 
 
 def pump(state: State) -> None:
@@ -55,25 +51,31 @@ def pump(state: State) -> None:
 
 
 def _run(state: State, space: Space, most: int) -> list[int]:
-    """The oldest block that waits, and those that follow it in its segment and wait behind it."""
-    index = state.blocks
+    """The oldest block that waits, and those that follow it in its segment, wait behind it and
+    were asked for as often."""
+    index, count_of = state.blocks, state.host.ranking.count_of
     run = list(islice(state.dirty, most))
     room = space.segments.end_after(index.depth[run[0]]) - index.depth[run[0]]
+    count = count_of(run[0])
     for at in range(1, len(run)):
-        if at >= room or index.parent[run[at]] != run[at - 1]:
+        block = run[at]
+        if at >= room or index.parent[block] != run[at - 1] or count_of(block) != count:
             return run[:at]
     return run
 
 
 def _write(state: State, space: Space, wanted: list[int], *, may_make_room: bool) -> bool:
-    """False: the disk tier had no room, and the first block stays unwritten."""
+    """False: the disk tier had no room, and the first block stays unwritten. Where the policy lets
+    the run not in, all of it does."""
     use = state.use()
-    if may_make_room and state.disk.slab.room(space.stride_bytes) < len(wanted):
-        whole = len(state.segments.ready) * state.facts.segment_bytes
-        ahead = min(ROOM_BYTES, whole // ROOM_SHARE) // space.stride_bytes
-        state.disk.make_room(space, max(len(wanted), ahead), use)
+    admitted = not may_make_room or admission.room_on_disk(state, space, wanted, use)
     blocks = as_run(wanted)
     given = state.disk.take(space, blocks, PageEvent.RESERVED, use)
+    if not given and not admitted:
+        for block in wanted:
+            del state.dirty[block]
+        state.counters.unadmitted_disk_blocks += len(wanted)
+        return True
     if not given:
         del state.dirty[wanted[0]]
         state.counters.unwritten_blocks += 1

@@ -27,6 +27,8 @@ class Standing(Protocol):
     """The latest use there was."""
     proven: int
     """Blocks that were asked for again at least once (classes.PROVEN)."""
+    pace: float
+    """Uses that go by from one prompt to the next: what was learned is in prompts."""
 
     def __len__(self) -> int:
         """All blocks."""
@@ -122,11 +124,11 @@ class Hazard(LeastRecent):
         self._reuse = reuse
 
     def choose(self, heads: Sequence[int], standing: Standing) -> int:
-        worth, now = self._reuse.worth, standing.now
+        worth, now, pace = self._reuse.worth, standing.now, standing.pace
         best, least, oldest = -1, 0.0, EMPTY
         for number, head in enumerate(heads):
             if head != EMPTY:
-                found = worth(number, now - (head >> BLOCK_BITS))
+                found = worth(number, (now - (head >> BLOCK_BITS)) / pace)
                 if best < 0 or found < least or (found == least and head < oldest):
                     best, least, oldest = number, found, head
         return best
@@ -136,7 +138,7 @@ class Worth(Hazard):
     """Hazard, and a new block comes in only where it is worth no less than what goes."""
 
     def admits(self, count: int, number: int, head: int, standing: Standing) -> bool:
-        age = standing.now - (head >> BLOCK_BITS)
+        age = (standing.now - (head >> BLOCK_BITS)) / standing.pace
         return self._reuse.worth(count, 0) >= self._reuse.worth(number, age)
 
 

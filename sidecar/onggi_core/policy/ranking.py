@@ -73,6 +73,7 @@ class Ranking:
         self._leaves = 0
         self.proven = 0
         self.now = 0
+        self.pace = 1.0
 
     def __len__(self) -> int:
         return self._blocks
@@ -123,9 +124,8 @@ class Ranking:
         self._raise(block, self._count[block] + 1)
 
     def recall(self, block: int, count: int) -> None:
-        """A block that came was asked for `count` times before: as if `insert` had been told."""
+        """A block that came was asked for `count` times before; the chooser is not told."""
         self._raise(block, count)
-        self.chooser.arrived(self._count[block], self)
 
     def hold(self, block: int) -> None:
         """A block is in use: not to be picked until released."""

@@ -1,11 +1,11 @@
 """What a block is worth: learned from the stream, for each class of blocks and each age.
 
-Age is the uses that went by since the block was asked for. `Reuse` is told of ages at which blocks
-came back and of ages that others have reached without it, so it knows for each class how likely a
-block is to be asked for again at each age: its hazard. The worth of a block at some age is the best
-that can be had of keeping it: over all times one could go on waiting, the chance that it is asked
-for in that time, by the time that it would take its room. A scheduler knows this as the index of a
-job of unknown length.
+Age is the prompts that went by since the block was asked for. `Reuse` is told of ages at which
+blocks came back and of ages that others have reached without it, so it knows for each class how
+likely a block is to be asked for again at each age: its hazard. The worth of a block at some age is
+the best that can be had of keeping it: over all times one could go on waiting, the chance that it
+is asked for in that time, by the time that it would take its room. A scheduler knows this as the
+index of a job of unknown length.
 
 So a block whose like come back after a thousand uses is kept through the first thousand, in which
 nothing happens, in preference to one whose time is over; LRU does the opposite.
@@ -54,8 +54,8 @@ class Reuse:
         self._hazard = [[_PRIOR] * BUCKETS for _ in range(CLASSES)]
         self._worth = [_indexes(hazard) for hazard in self._hazard]
 
-    def worth(self, number: int, age: int) -> float:
-        """Of a block of this class: chance to be asked for again, by the uses it takes."""
+    def worth(self, number: int, age: float) -> float:
+        """Of a block of this class: chance to be asked for again, by the prompts it takes."""
         return self._worth[number][bisect_right(EDGES, age) - 1]
 
     def came_back(self, number: int, age: int) -> None:

@@ -39,6 +39,14 @@ class Sights:
         self._mask = slots - 1
         self._table = array("H", [0]) * slots
 
+    def count(self, key: bytes, space: int = 0) -> int:
+        """How often the key was seen, up to COUNT_MAX; it is not seen by this."""
+        number = int.from_bytes(key[:8], "little") ^ space * _SPREAD
+        found = self._table[number & self._mask]
+        if found & _TAG_MASK != number >> 48 & _TAG_MASK:
+            return 0
+        return min(found & _COUNT_MASK, COUNT_MAX)
+
     def see(self, key: bytes, space: int = 0) -> int:
         """How often the key was seen before, up to COUNT_MAX; from now on once more. A key in one
         space is another than in the next."""
