@@ -80,15 +80,6 @@ def _reserve(
     if not admitted:
         rest = rest[: rest.index(new[count])]
     if not rest:
-        return slots, (), True
-    here = [block for block in map(space.find, rest) if block is not None and states[block]]
-    for block in here:
-        touch(block, use)
-    count = admission.room_in_host(state, space, new, use, orphan=orphan) if new else 0
-    admitted = count == len(new)
-    if not admitted:
-        rest = rest[: rest.index(new[count])]
-    if not rest:
         return slots, (), admitted
     if lead == len(known):
         chain = state.blocks.new_chain(space.number, rest, parent)
