@@ -146,6 +146,6 @@ def keys_to(live: Live, block: int) -> list[bytes]:
     index = live.shell.engine._state.blocks
     keys: list[bytes] = []
     while block != -1:
-        keys.insert(0, index.keys[block])
+        keys[:0] = index.keys_of((block,))
         block = index.parent[block]
     return keys
