@@ -5,9 +5,10 @@ server."""
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, Final
 
 from onggi_core.heartbeat import Mode
+from onggi_core.policy.names import PolicyName
 from onggi_core.quantity import parse_quantity
 from onggi_operator.durations import duration_s
 
@@ -60,6 +61,19 @@ class MemoryTier:
 
     min_bytes: int
     max_bytes: int
+
+
+POLICIES: Final = {
+    "Adaptive": PolicyName.ADAPTIVE,
+    "LRU": PolicyName.LRU,
+    "ARC": PolicyName.ARC,
+    "S3FIFO": PolicyName.S3_FIFO,
+    "SecondSight": PolicyName.SECOND_SIGHT,
+    "Hazard": PolicyName.HAZARD,
+    "Worth": PolicyName.WORTH,
+    "WorthSecondSight": PolicyName.WORTH_SECOND_SIGHT,
+}
+"""As the API spells them."""
 
 
 class Hugepages(str, Enum):
@@ -167,6 +181,7 @@ class Pool:
     identity: Identity
     memory: MemoryTier
     hugepages: Hugepages
+    policy: PolicyName
     disk: DiskTier | None
     placement: Placement
     lifecycle: Lifecycle
@@ -217,6 +232,7 @@ def _read(meta: Mapping[str, Any], spec: Mapping[str, Any], status: Mapping[str,
         identity=Identity(identity.get("modelRevision"), identity.get("tenant")),
         memory=_memory(tiers["Memory"]["memory"]),
         hugepages=Hugepages(tiers["Memory"]["memory"]["hugepages"]),
+        policy=POLICIES[spec["eviction"]["policy"]],
         disk=_disk(tiers["LocalDisk"]["localDisk"]) if "LocalDisk" in tiers else None,
         placement=_placement(spec["placement"]),
         lifecycle=Lifecycle(

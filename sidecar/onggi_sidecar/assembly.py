@@ -15,6 +15,7 @@ from onggi_core.board.writer import Board
 from onggi_core.engine.engine import Engine
 from onggi_core.engine.events import ExtentRefused, ExtentTouched
 from onggi_core.engine.state import Facts
+from onggi_core.policy.names import FIXED, PolicyName
 from onggi_core.quantity import spell_bytes
 from onggi_core.wire import replies
 from onggi_sidecar.arena.file import (
@@ -253,7 +254,9 @@ def make_engine(config: AgentConfig, arena: ArenaFile, opened: OpenedDisk | None
         segments=opened.found.plan.segments if opened else 0,
     )
     board = Board(arena.board, header.board_slots)
-    return Engine(facts, replies.Mode[config.mode.name], board)
+    adaptive = config.policy is PolicyName.ADAPTIVE
+    candidates = FIXED if adaptive else (config.policy,)
+    return Engine(facts, replies.Mode[config.mode.name], board, candidates=candidates)
 
 
 async def end_disk(disk: DiskTier, writes_left: Callable[[], int], deadline_s: float) -> None:

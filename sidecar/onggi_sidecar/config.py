@@ -24,13 +24,14 @@ from pydantic import (
 
 from onggi_core.arena_header import EXTENTS_MAX
 from onggi_core.heartbeat import Mode
+from onggi_core.policy.names import FIXED, PolicyName
 from onggi_core.quantity import spell_bytes
 from onggi_core.variables import is_service_link, misspelt, nearest
 from onggi_sidecar.arena.huge import Asked
 from onggi_sidecar.cgroup import memory_limit_bytes
 from onggi_sidecar.disk.budget import DISK_BYTES_MIN, GROWTH_MAX
 from onggi_sidecar.disk.folder import Claim
-from onggi_sidecar.fields import Address, Host, Place, Size
+from onggi_sidecar.fields import Address, Host, Place, Retention, Size
 from onggi_sidecar.share import SHARED_FIELDS, resolve_shares, says_a_share
 
 ENV_FAMILY: Final = "ONGGI_"
@@ -46,9 +47,6 @@ SOCKET_PATH_BYTES_MAX: Final = 107
 """sun_path of a unix socket, its closing zero taken off."""
 CONFIG_FILE_BYTES_MAX: Final = 1024 * 1024
 MEMORY_DEFAULT_BYTES: Final = 1024 * MIB
-RETENTION_S_MAX: Final = 10 * 365 * 24 * 3600
-RETENTION: Final = f"0 to keep them, or seconds up to {RETENTION_S_MAX}"
-"""What becomes of folders that dead pods left beside this agent's."""
 RUNNING: Final = "running"
 """Context of a configuration read again: the disk tier is cut, and may shrink to nothing."""
 
@@ -108,6 +106,9 @@ class AgentConfig(BaseModel):
     http_port: int = Field(
         9464, ge=0, le=65535, description="a port up to 65535, 0 for any free one"
     )
+    policy: PolicyName = Field(
+        PolicyName.ADAPTIVE, description="adaptive, or one of " + ", ".join(FIXED)
+    )
     mode: Mode = Field(Mode.ACTIVE, description="Active, Observe or Paused")
     pool: str = Field("", description="the pool's name")
     namespace: str = Field("", description="the pod's namespace")
@@ -123,7 +124,7 @@ class AgentConfig(BaseModel):
     shutdown_deadline_s: float = Field(
         10.0, gt=0, le=600, description="seconds, more than 0 and up to 600"
     )
-    disk_retention_s: float = Field(0, ge=0, le=RETENTION_S_MAX, description=RETENTION)
+    disk_retention_s: Retention = Field(0, description="0 to keep them, or seconds up to 315360000")
     io_deadline_s: float = Field(
         2.0, gt=0, le=600, description="seconds, more than 0 and up to 600"
     )

@@ -73,6 +73,8 @@ def _address(value: str) -> str:
     return value
 
 
+RETENTION_S_MAX: Final = 10 * 365 * 24 * 3600
+Retention = Annotated[float, Field(ge=0, le=RETENTION_S_MAX)]
 Size = Annotated[int, BeforeValidator(_size), Field(ge=0)]
 Place = Annotated[Path, BeforeValidator(_place)]
 Host = Annotated[str, AfterValidator(_host)]

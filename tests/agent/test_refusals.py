@@ -65,6 +65,9 @@ WRONG: dict[str, dict[str, str]] = {
     "operator_ca_file": PATHS,
     "token_file": PATHS,
     "shutdown_deadline_s": SECONDS,
+    "policy": dict.fromkeys(
+        ("LRU", "best", ""), "write adaptive, or one of worth, worth-second-sight, hazard, lru, arc"
+    ),
     "disk_retention_s": dict.fromkeys(
         ("-1", "1d", "soon", "nan", "inf", "315360001"),
         "is wrong; write 0 to keep them, or seconds up to 315360000",

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from onggi_core.heartbeat import Mode
+from onggi_core.policy.names import PolicyName
 from onggi_operator.inject.containers import Installation
 from onggi_operator.inject.limits import Limits, Scope
 from onggi_operator.inject.namespace import Namespace
@@ -69,6 +70,7 @@ POOL = Pool(
     identity=Identity(None, None),
     memory=MemoryTier(GI, GI),
     hugepages=Hugepages.AUTO,
+    policy=PolicyName.ADAPTIVE,
     disk=None,
     placement=Placement(Rebalance.AUTO, 60, 512 * 1024**2, 5, Scheduling.PREFER),
     lifecycle=Lifecycle(60, 10, 0),

@@ -54,6 +54,7 @@ def body(**changes: Any) -> dict[str, Any]:
         "engine": {"kind": "vLLM", "configure": "Auto"},
         "identity": {},
         "tiers": [{"type": "Memory", "memory": {"max": "1Gi", "hugepages": "Auto"}}],
+        "eviction": {"policy": "Adaptive"},
         "placement": {
             "rebalance": "Auto",
             "interval": "1m",

@@ -33,6 +33,7 @@ def test_the_agent_is_told_what_it_needs(kit: Any) -> None:
         "ONGGI_AGENT_MEMORY": "1073741824",
         "ONGGI_AGENT_MEMORY_MAX": "1073741824",
         "ONGGI_AGENT_HUGEPAGES": "Auto",
+        "ONGGI_AGENT_POLICY": "adaptive",
         "ONGGI_AGENT_DISK": "4294967296",
         "ONGGI_AGENT_DISK_PATH": "/var/lib/onggi",
         "ONGGI_AGENT_SOCKET": "/run/onggi/agent.sock",

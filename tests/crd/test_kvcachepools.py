@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from onggi_operator.plan.conditions import Type
-from onggi_operator.pool import read_pool
+from onggi_operator.pool import POLICIES, read_pool
 
 pytestmark = pytest.mark.cluster
 
@@ -48,6 +48,7 @@ def test_an_empty_spec_becomes_a_working_pool(server: Any) -> None:
         "engine": {"kind": "vLLM", "configure": "Auto"},
         "identity": {},
         "tiers": [{"type": "Memory", "memory": {"max": "1Gi", "hugepages": "Auto"}}],
+        "eviction": {"policy": "Adaptive"},
         "placement": {
             "rebalance": "Auto",
             "interval": "1m",
@@ -142,6 +143,7 @@ def on_host(path: str) -> list[dict[str, Any]]:
         *(({"tiers": on_host(path)}, f"{DISK}.path", "must not be in a folder of the node's system; use one of its own, such as /var/lib/onggi") for path in ("/etc", "/var/lib/kubelet/pods")),
         ({"tiers": [memory(), disk(max="1Gi", medium="ClaimTemplate")]}, DISK, f"{CLAIM}; medium is ClaimTemplate"),
         ({"tiers": [memory(), disk(max="1Gi", claimTemplate={})]}, DISK, f"{CLAIM}; medium is EmptyDir"),
+        ({"eviction": {"policy": "lru"}}, "spec.eviction.policy", 'supported values: "Adaptive", "LRU", "ARC"'),
         ({"engine": {"configure": "Off"}}, "spec.engine.configure", 'supported values: "Auto", "Manual"'),
         *(({"placement": {"interval": text}}, "spec.placement.interval", TIME) for text in ("", "5", "5 m", "1d", "1.5h", "-5s")),
         *(({"placement": {"interval": text}}, "spec.placement.interval", "must be from 10s to 1h") for text in ("9s", "61m")),
@@ -197,6 +199,7 @@ def test_every_rule_of_the_schema_has_a_case_here(crd: dict[str, Any]) -> None:
         {"tiers": [memory(), disk(max="64Mi")]},
         {"tiers": [memory(), disk(max="1Gi", medium="ClaimTemplate", claimTemplate={})]},
         *({"tiers": on_host(path)} for path in ("/a", "/data/..onggi", "/var/lib/onggi/x.y", "/etcetera", "/usrlocal")),
+        *({"eviction": {"policy": word}} for word in POLICIES),
         *({"placement": {"interval": text}} for text in ("10s", "1h", "60m", "3600s", "0h0m10s")),
         *({"placement": {"rebalance": word}} for word in ("Auto", "DryRun", "Off")),
         {"placement": {"step": "64Mi", "threshold": 0, "scheduling": "Off"}},

@@ -236,6 +236,7 @@ def _environment(
         "MODE": pool.mode.value,
         "MEMORY": str(started_bytes),
         "MEMORY_MAX": str(sizes.memory_bytes),
+        "POLICY": pool.policy.value,
         "HUGEPAGES": pool.hugepages.value,
         "DISK": str(sizes.disk_bytes),
         "SOCKET": names.SOCKET_PATH,
