@@ -42,15 +42,30 @@ def test_blocks_come_back_from_the_host_tier(client: Client) -> None:
 def test_blocks_come_back_from_disk_after_the_agents_end(
     agent: AgentProcess, client: Client, end: str
 ) -> None:
+    """The arena is gone with the pod's memory where the agent alone was killed, too."""
     assert written(client)
     number = client.session_number
     agent.stop() if end == "stop" else agent.kill()
+    Path(agent.socket).with_name("arena").unlink(missing_ok=True)
     assert client.lookup(KEYS).ready == 0
     agent.start()
     assert soon(lambda: client.lookup(KEYS).pending == 64)
     assert client.session_number != number
     assert load(client, wait_s=5.0) == 64
     assert soon(lambda: client.stats()["hit_disk_blocks"] == 64)
+
+
+def test_blocks_come_back_from_the_arena_of_an_agent_that_was_killed(
+    agent: AgentProcess, client: Client
+) -> None:
+    number = client.session_number
+    agent.kill()
+    assert client.lookup(KEYS).ready == 0
+    agent.start()
+    assert soon(lambda: client.lookup(KEYS).ready == 64)
+    assert client.session_number != number
+    assert load(client) == 64
+    assert client.stats()["hit_host_blocks"] == 64
 
 
 def test_a_load_pinned_across_the_agents_restart_is_not_trusted(
