@@ -58,6 +58,7 @@ def test_blocks_come_back_from_disk_after_the_agents_end(
 def test_blocks_come_back_from_the_arena_of_an_agent_that_was_killed(
     agent: AgentProcess, client: Client
 ) -> None:
+    assert soon(lambda: client.lookup(KEYS).ready == 64)
     number = client.session_number
     agent.kill()
     assert client.lookup(KEYS).ready == 0
