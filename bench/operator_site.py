@@ -7,6 +7,7 @@ what would be written to it is dropped. Agents report to it as they do in a pod.
 from __future__ import annotations
 
 import asyncio
+import copy
 import socket
 import threading
 import time
@@ -14,9 +15,11 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Final
 
+import yaml
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
+from bench.machine import ROOT
 from onggi_operator.heartbeat.endpoint import HeartbeatServer
 from onggi_operator.heartbeat.identity import Caller
 from onggi_operator.node_rounds import NodeRounds
@@ -26,6 +29,7 @@ from onggi_operator.observe.pods import AgentSizes, PodView
 from onggi_operator.observe.world import World
 from onggi_operator.plan.nodes import ToldMove
 
+SCHEMA: Final = ROOT / "crds/v1alpha1/kvcachepools.yaml"
 NAMESPACE: Final = "bench"
 STARTED: Final = "2026-01-01T00:00:00Z"
 ROUND_S: Final = 1.0
@@ -34,31 +38,32 @@ STOP_S: Final = 20.0
 
 
 def pool_body(name: str, *, rebalance: str, memory_bytes: int) -> dict[str, Any]:
-    """A pool as the API server returns it."""
-    return {
-        "metadata": {"namespace": NAMESPACE, "name": name, "uid": name, "generation": 1},
-        "spec": {
-            "mode": "Active",
-            "engine": {"kind": "vLLM", "configure": "Auto"},
-            "identity": {},
-            "tiers": [{"type": "Memory", "memory": {"max": str(memory_bytes)}}],
-            "placement": {
-                "rebalance": rebalance,
-                "interval": "10s",
-                "step": "128Mi",
-                "threshold": 5,
-                "scheduling": "Off",
-            },
-            "lifecycle": {"rampUp": "0s", "drain": {"deadline": "10s"}},
-            "failure": {"diskDeadline": "2s"},
-            "security": {"runAsUser": 64646, "group": 64646},
-            "injection": {
-                "enabled": True,
-                "updatePolicy": "Latest",
-                "resources": {"cpuRequest": "100m", "cpuLimit": "1", "memoryOverhead": "192Mi"},
-            },
+    """A pool as the API server returns it: the schema fills in all that is not said here."""
+    spec = {
+        "tiers": [{"type": "Memory", "memory": {"max": str(memory_bytes)}}],
+        "placement": {
+            "rebalance": rebalance,
+            "interval": "10s",
+            "step": "128Mi",
+            "scheduling": "Off",
         },
+        "lifecycle": {"rampUp": "0s"},
     }
+    crd = yaml.safe_load(SCHEMA.read_text())
+    schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    meta = {"namespace": NAMESPACE, "name": name, "uid": name, "generation": 1}
+    return {"metadata": meta, "spec": _defaulted(schema, spec)}
+
+
+def _defaulted(schema: Mapping[str, Any], value: Any) -> Any:
+    """As the API server does it: defaults of what is missing, inside what is there."""
+    if isinstance(value, dict):
+        fields = schema.get("properties", {})
+        missing = {k: copy.deepcopy(v["default"]) for k, v in fields.items() if "default" in v}
+        return {k: _defaulted(fields.get(k, {}), v) for k, v in {**missing, **value}.items()}
+    if isinstance(value, list):
+        return [_defaulted(schema.get("items", {}), one) for one in value]
+    return value
 
 
 def pod(name: str, *, pool: str, node: str, sizes: AgentSizes) -> PodView:

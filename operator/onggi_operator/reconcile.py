@@ -4,10 +4,11 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from onggi_operator.apply.evictions import evict
 from onggi_operator.apply.status import write_status
 from onggi_operator.kube.backoff import Backoff
 from onggi_operator.kube.client import (
@@ -22,6 +23,7 @@ from onggi_operator.kube.reflector import Key
 from onggi_operator.node_rounds import NodeRounds
 from onggi_operator.observe.pods import Neighbour, PodView
 from onggi_operator.observe.world import PoolSnapshot, World
+from onggi_operator.plan.restarts import AGAIN_S, plan_restarts
 from onggi_operator.plan.status import plan_status
 from onggi_operator.plan.writes import is_due
 from onggi_operator.settings import ControllerSettings
@@ -69,6 +71,8 @@ class Reconciler:
         self._written_s: dict[Key, float] = {}
         self._teller = Teller(api)
         self._started_s = time.monotonic()
+        self._restarts_missed = settings.restart_missed
+        self._evicted_s: dict[tuple[str, str, str], float] = {}
         self._backoff = Backoff(dice)
         self._write_again_s = 0.0
 
@@ -105,6 +109,20 @@ class Reconciler:
             await self._write(pool, wanted, now_s, now)
         asking = [pod for pod in self._pods.values() if isinstance(pod, PodView)]
         await self._teller.tell_pods(asking, now=now)
+        if self._restarts_missed:
+            await self._restart_missed(asking, now_s)
+
+    async def _restart_missed(self, pods: Sequence[PodView], now_s: float) -> None:
+        tried_s = {owner: at_s for owner, at_s in self._evicted_s.items() if now_s - at_s < AGAIN_S}
+        self._evicted_s = tried_s
+        for one in plan_restarts(pods, self._world.pools(), tried_s, now_s=now_s):
+            self._evicted_s[one.owner] = now_s
+            try:
+                outcome = await evict(self._api, one)
+            except ApiError as refused:
+                log.error("missed pod not evicted: %s", refused, extra={"pod": one.pod})
+                continue
+            log.info("eviction of a missed pod: %s", outcome.name, extra={"pod": one.pod})
 
     def _is_due(self, pool: PoolSnapshot, wanted: Mapping[str, Any], now_s: float) -> bool:
         return is_due(

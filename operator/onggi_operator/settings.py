@@ -60,6 +60,8 @@ class ControllerSettings(_Settings):
 
     status_interval_s: float = Field(default=30, ge=1, le=3600)
     """Shortest time between two writes of one pool's counters."""
+    restart_missed: bool = False
+    """Whether pods that the webhook missed are evicted, so that their controllers make new ones."""
     node_memory_percent: int = Field(default=50, ge=0, le=100)
     """Of the memory that no pod on a node asked for, what agents may have together."""
     heartbeat_interval_s: float = Field(default=5, ge=1, le=300)

@@ -41,6 +41,11 @@ class Budgets:
         extents = min(self._extents, max(1, host_bytes // self._config.extent))
         return BudgetSet(extents, self._segments(disk_bytes))
 
+    @property
+    def told_bytes(self) -> int:
+        """The memory of `present`."""
+        return self.present.extents * self._config.extent
+
     def set(self, host_bytes: int | None, disk_bytes: int | None, *, who: str) -> None:
         """None: as it is. What does not fit is cut down to what does."""
         before = self.present

@@ -54,6 +54,7 @@ def make_heartbeat(
     *,
     sequence: int,
     draining: bool,
+    told_bytes: int,
 ) -> Heartbeat:
     demand = figures["demand"]
     return Heartbeat(
@@ -77,7 +78,7 @@ def make_heartbeat(
         fingerprints=tuple(figures["fingerprints"][:FINGERPRINTS_MAX]),
         clients=figures["sessions"],
         sequence=sequence,
-        held=_held(figures),
+        held=_held(figures, told_bytes),
         demand=Demand(
             asked_tokens=demand["asked_tokens"],
             curve=tuple((size_bytes, share) for size_bytes, share in demand["curve"]),
@@ -87,11 +88,12 @@ def make_heartbeat(
     )
 
 
-def _held(figures: Mapping[str, Any]) -> TierBytes:
+def _held(figures: Mapping[str, Any], told_bytes: int) -> TierBytes:
     """What is taken of the node. Memory that leaves is the node's again once it has left; what is
-    budgeted and not there yet may come at any moment."""
+    budgeted and not there yet may come at any moment. Figures may be of before the last budget was
+    told: a plane that is busy gives the last ones it gave."""
     arriving = figures["arena_ready_bytes"] + figures["arena_coming_bytes"]
     return TierBytes(
-        max(figures["arena_budget_bytes"], arriving) + figures["arena_leaving_bytes"],
+        max(told_bytes, figures["arena_budget_bytes"], arriving) + figures["arena_leaving_bytes"],
         figures["disk_budget_bytes"] + figures["disk_leaving_bytes"],
     )

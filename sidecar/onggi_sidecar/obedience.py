@@ -27,6 +27,11 @@ class Obedience:
         self._post = post
         self.draining = False
 
+    @property
+    def told_bytes(self) -> int:
+        """The memory that the engine was last told it may hold."""
+        return self._budgets.told_bytes
+
     def obey(self, directive: Directive) -> None:
         mode = replies.Mode[directive.mode.name]
         if self._figures()["mode"] != directive.mode.value:

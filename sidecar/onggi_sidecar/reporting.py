@@ -60,6 +60,7 @@ class Reporting:
                 self._config,
                 sequence=next(sequence),
                 draining=obedience.draining,
+                told_bytes=obedience.told_bytes,
             )
 
         poster = HeartbeatPoster(
