@@ -154,6 +154,15 @@ def test_nothing_is_taken_for_an_agent_that_was_not_heard_yet(pools: Any) -> Non
     assert mib(plan(node(heard, born), pools(step="1Gi")).told) == {"a": 448}
 
 
+def test_what_was_meant_for_an_agent_while_others_were_unheard_is_shared_again(pools: Any) -> None:
+    first, unheard = agent("a"), agent("b", None, heard_s=None)
+    meant = plan(node(first, unheard), pools())
+    assert mib(meant.sharing.sizes) == {"a": 448}
+    assert mib(meant.told) == {"a": 64}
+    later = replace(first, target_bytes=448 * MIB, granted_bytes=64 * MIB)
+    assert mib(plan(node(later, agent("b")), pools()).told) == {"a": 256, "b": 256}
+
+
 def test_who_is_leaving_gets_no_more(pools: Any) -> None:
     told = plan(node(agent("a", deleting=True), agent("b", draining=True), agent("c")), pools())
     assert mib(told.told) == {"a": 64, "b": 64, "c": 384}

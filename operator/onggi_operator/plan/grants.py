@@ -127,12 +127,16 @@ def _taker(
     allowed: Sequence[Rebalance],
     now_s: float,
 ) -> Taker:
-    now_bytes = claim.charged_bytes if one.target_bytes is None else one.target_bytes
     moves = pool is not None and pool.placement.rebalance in allowed
     worth = None
     if pool is not None and moves:
         disk = one.sizes.disk_bytes if pool.disk else 0
         worth = worth_of(one.curve, tokens_per_s=one.tokens_per_s, disk_bytes=disk)
+    now_bytes = claim.charged_bytes if one.target_bytes is None else one.target_bytes
+    if worth is None:
+        # An even share is reckoned anew each round: what was meant for it while others were not
+        # heard yet, and never granted, is not its own.
+        now_bytes = min(now_bytes, claim.charged_bytes)
     return Taker(
         uid=one.uid,
         floor_bytes=claim.floor_bytes,
