@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from cryptography import x509
 
+from onggi_operator.tls import certificates
 from onggi_operator.tls.certificates import KEYS, Bundle, renewed
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -56,6 +57,47 @@ def test_a_new_ca_is_followed_by_the_old_one_while_that_is_valid(made: Bundle) -
     assert len(x509.load_pem_x509_certificates(again.ca_bundle)) == 2
 
 
+def test_who_was_told_of_the_old_ca_only_believes_what_the_new_one_signs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """An agent is told when its pod is made, and never again."""
+    now = datetime.now(UTC)
+    old, _ = renewed({}, HOSTS, now=now)
+    with monkeypatch.context() as hurried:
+        hurried.setattr(certificates, "AUTHORITY_RENEW_BEFORE", certificates.AUTHORITY_LIFE)
+        new, reason = renewed(old.data(), HOSTS, now=now)
+    assert reason == "the CA is near its end"
+    with monkeypatch.context() as hurried:
+        hurried.setattr(certificates, "LEAF_RENEW_BEFORE", certificates.LEAF_LIFE)
+        newer, reason = renewed(new.data(), HOSTS, now=now)
+    assert reason == "the serving certificate is near its end"
+    assert newer.ca_bundle == new.ca_bundle
+    for serving in (old, new, newer):
+        for told in (old, new):
+            assert _believed(serving, told, tmp_path), (serving, told)
+    stranger, _ = renewed({}, HOSTS, now=now)
+    with pytest.raises(ssl.SSLCertVerificationError):
+        _believed(new, stranger, tmp_path)
+
+
+def test_a_bridge_lasts_no_longer_than_the_ca_that_it_leads_to(made: Bundle) -> None:
+    later = NOW + timedelta(days=3650 - 365)
+    bundle, _ = renewed(made.data(), HOSTS, now=later)
+    leaf, bridge = x509.load_pem_x509_certificates(bundle.leaf)
+    assert bridge.not_valid_after_utc == authority_of(made).not_valid_after_utc
+    leaf.verify_directly_issued_by(bridge)
+    bridge.verify_directly_issued_by(authority_of(made))
+    for days, count in ((364, 2), (366, 1)):
+        again, _ = renewed(bundle.data(), HOSTS, now=later + timedelta(days=days))
+        assert len(x509.load_pem_x509_certificates(again.leaf)) == count
+
+
+def test_a_ca_that_has_ended_signs_no_bridge(made: Bundle) -> None:
+    bundle, _ = renewed(made.data(), HOSTS, now=NOW + timedelta(days=3651))
+    assert len(x509.load_pem_x509_certificates(bundle.leaf)) == 1
+    assert len(x509.load_pem_x509_certificates(bundle.ca_bundle)) == 1
+
+
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
@@ -82,10 +124,7 @@ def test_parts_of_two_bundles_do_not_pass_for_one(made: Bundle, key: str) -> Non
 def test_a_client_with_the_ca_believes_the_leaf(made: Bundle, tmp_path: Path) -> None:
     """In memory, with the checks that a strict client makes."""
     bundle, _ = renewed({}, HOSTS, now=datetime.now(UTC))
-    (tmp_path / "crt").write_bytes(bundle.leaf)
-    (tmp_path / "key").write_bytes(bundle.leaf_key)
-    serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    serving.load_cert_chain(tmp_path / "crt", tmp_path / "key")
+    serving = _context(bundle, tmp_path)
     trusting = ssl.create_default_context(cadata=bundle.ca_bundle.decode())
     trusting.verify_flags |= ssl.VERIFY_X509_STRICT
     assert _shakes_hands(serving, trusting, HOSTS[1])
@@ -94,6 +133,20 @@ def test_a_client_with_the_ca_believes_the_leaf(made: Bundle, tmp_path: Path) ->
     stranger = ssl.create_default_context(cadata=made.ca_bundle.decode())
     with pytest.raises(ssl.SSLCertVerificationError):
         _shakes_hands(serving, stranger, HOSTS[0])
+
+
+def _context(bundle: Bundle, folder: Path) -> ssl.SSLContext:
+    (folder / "crt").write_bytes(bundle.leaf)
+    (folder / "key").write_bytes(bundle.leaf_key)
+    serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    serving.load_cert_chain(folder / "crt", folder / "key")
+    return serving
+
+
+def _believed(serving: Bundle, told: Bundle, folder: Path) -> bool:
+    trusting = ssl.create_default_context(cadata=told.ca_bundle.decode())
+    trusting.verify_flags |= ssl.VERIFY_X509_STRICT
+    return _shakes_hands(_context(serving, folder), trusting, HOSTS[0])
 
 
 def _shakes_hands(serving: ssl.SSLContext, trusting: ssl.SSLContext, host: str) -> bool:

@@ -1,6 +1,10 @@
 """Making the CA and the serving certificate, and judging whether those at hand will still do.
 
 Time is an argument. Keys are P-256: fast to make at start-up and to shake hands with.
+
+A CA that takes over is signed by the one before it as well. That second certificate, the bridge, is
+served behind the leaf: who was told of the old CA only (an agent, for as long as its pod lives; the
+API server, until it is told) follows it from the new leaf to the old CA.
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,7 +45,7 @@ class Unusable(Exception):
 @dataclass(frozen=True, slots=True)
 class Bundle:
     """The Secret's data, as PEM. `ca_bundle` begins with the current CA; an older one that is still
-    valid follows it."""
+    valid follows it. `leaf` is followed by the bridge while there is an older CA."""
 
     ca_bundle: bytes
     ca_key: bytes
@@ -52,27 +56,54 @@ class Bundle:
         return dict(zip(KEYS, (self.ca_bundle, self.ca_key, self.leaf, self.leaf_key), strict=True))
 
 
+@dataclass(frozen=True, slots=True)
+class _Authority:
+    certificate: x509.Certificate
+    key: ec.EllipticCurvePrivateKey
+
+
 def renewed(
     data: Mapping[str, bytes], hosts: Sequence[str], *, now: datetime
 ) -> tuple[Bundle, str | None]:
     """The certificates to serve with, and why they are new (None when those given still do)."""
     try:
-        authority, authority_key = _authority(data, now)
+        authority = _authority(data)
     except Unusable as problem:
-        return _all_new(data, hosts, now), str(problem)
+        return _all_new(data, None, hosts, now), str(problem)
+    if authority.certificate.not_valid_after_utc - AUTHORITY_RENEW_BEFORE <= now:
+        return _all_new(data, authority, hosts, now), "the CA is near its end"
     try:
-        _judge_leaf(data, authority, hosts, now)
+        _judge_leaf(data, authority.certificate, hosts, now)
     except Unusable as problem:
-        leaf, leaf_key = _make_leaf(authority, authority_key, hosts, now)
+        leaf, leaf_key = _make_leaf(authority, hosts, now)
+        leaf += _bridge_of(data, authority, now)
         return Bundle(data[CA_BUNDLE], data[CA_KEY], leaf, leaf_key), str(problem)
     return Bundle(*(data[key] for key in KEYS)), None
 
 
-def _all_new(data: Mapping[str, bytes], hosts: Sequence[str], now: datetime) -> Bundle:
-    authority, authority_key = _make_authority(now)
-    leaf, leaf_key = _make_leaf(authority, authority_key, hosts, now)
-    bundle = _pem(authority) + _still_valid(data.get(CA_BUNDLE, b""), now)
-    return Bundle(bundle, _key_pem(authority_key), leaf, leaf_key)
+def _all_new(
+    data: Mapping[str, bytes], old: _Authority | None, hosts: Sequence[str], now: datetime
+) -> Bundle:
+    authority = _make_authority(now)
+    leaf, leaf_key = _make_leaf(authority, hosts, now)
+    if old is not None and old.certificate.not_valid_after_utc > now:
+        leaf += _pem(_make_bridge(authority, old, now))
+    bundle = _pem(authority.certificate) + _still_valid(data.get(CA_BUNDLE, b""), now)
+    return Bundle(bundle, _key_pem(authority.key), leaf, leaf_key)
+
+
+def _bridge_of(data: Mapping[str, bytes], authority: _Authority, now: datetime) -> bytes:
+    """The bridge behind the present leaf, if it is still good. It cannot be made anew: the old CA's
+    key is gone."""
+    try:
+        chain = x509.load_pem_x509_certificates(data.get(LEAF, b""))
+    except ValueError:
+        return b""
+    return b"".join(
+        _pem(one)
+        for one in chain[1:2]
+        if one.public_key() == authority.key.public_key() and one.not_valid_after_utc > now
+    )
 
 
 def _still_valid(bundle: bytes, now: datetime) -> bytes:
@@ -84,23 +115,19 @@ def _still_valid(bundle: bytes, now: datetime) -> bytes:
     return b"".join(_pem(one) for one in old[:1] if one.not_valid_after_utc > now)
 
 
-def _authority(
-    data: Mapping[str, bytes], now: datetime
-) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+def _authority(data: Mapping[str, bytes]) -> _Authority:
     if not data.get(CA_BUNDLE) or not data.get(CA_KEY):
         raise Unusable("there is no CA yet")
     try:
-        authority = x509.load_pem_x509_certificates(data[CA_BUNDLE])[0]
+        certificate = x509.load_pem_x509_certificates(data[CA_BUNDLE])[0]
         key = serialization.load_pem_private_key(data[CA_KEY], None)
     except ValueError as fault:
         raise Unusable("the CA cannot be read") from fault
     if not isinstance(key, ec.EllipticCurvePrivateKey) or (
-        key.public_key() != authority.public_key()
+        key.public_key() != certificate.public_key()
     ):
         raise Unusable("the CA and its key do not belong together")
-    if authority.not_valid_after_utc - AUTHORITY_RENEW_BEFORE <= now:
-        raise Unusable("the CA is near its end")
-    return authority, key
+    return _Authority(certificate, key)
 
 
 def _judge_leaf(
@@ -123,29 +150,41 @@ def _judge_leaf(
         raise Unusable("the serving certificate is near its end")
 
 
-def _make_authority(now: datetime) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+def _make_authority(now: datetime) -> _Authority:
     key = ec.generate_private_key(ec.SECP256R1())
     # The serial in the name keeps an old and a new CA apart for who looks issuers up by name.
     serial = x509.random_serial_number()
     name = _name(f"onggi-ca-{serial % 16**8:08x}")
-    builder = _builder(name, name, key, serial, now, AUTHORITY_LIFE)
+    builder = _builder(name, name, key, serial, now, now + AUTHORITY_LIFE)
+    # One below it beside leaves: the bridge to the CA that follows.
+    builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=1), critical=True)
+    builder = builder.add_extension(_usage(signs_certificates=True), critical=True)
+    return _Authority(builder.sign(key, hashes.SHA256()), key)
+
+
+def _make_bridge(authority: _Authority, old: _Authority, now: datetime) -> x509.Certificate:
+    """The new CA's name and key under the old one's signature, for as long as the old one lasts."""
+    builder = _builder(
+        authority.certificate.subject,
+        old.certificate.subject,
+        authority.key,
+        x509.random_serial_number(),
+        now,
+        old.certificate.not_valid_after_utc,
+    )
+    issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(old.key.public_key())
     builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
     builder = builder.add_extension(_usage(signs_certificates=True), critical=True)
-    return builder.sign(key, hashes.SHA256()), key
+    return builder.add_extension(issuer, critical=False).sign(old.key, hashes.SHA256())
 
 
-def _make_leaf(
-    authority: x509.Certificate,
-    authority_key: ec.EllipticCurvePrivateKey,
-    hosts: Sequence[str],
-    now: datetime,
-) -> tuple[bytes, bytes]:
+def _make_leaf(authority: _Authority, hosts: Sequence[str], now: datetime) -> tuple[bytes, bytes]:
     key = ec.generate_private_key(ec.SECP256R1())
-    builder = _builder(
-        _name("onggi"), authority.subject, key, x509.random_serial_number(), now, LEAF_LIFE
-    )
+    serial = x509.random_serial_number()
+    until = now + LEAF_LIFE
+    builder = _builder(_name("onggi"), authority.certificate.subject, key, serial, now, until)
     names = x509.SubjectAlternativeName([x509.DNSName(host) for host in hosts])
-    issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key())
+    issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.key.public_key())
     for extension, critical in (
         (x509.BasicConstraints(ca=False, path_length=None), True),
         (_usage(signs_certificates=False), True),
@@ -154,7 +193,7 @@ def _make_leaf(
         (issuer, False),
     ):
         builder = builder.add_extension(extension, critical=critical)
-    return _pem(builder.sign(authority_key, hashes.SHA256())), _key_pem(key)
+    return _pem(builder.sign(authority.key, hashes.SHA256())), _key_pem(key)
 
 
 def _builder(
@@ -163,7 +202,7 @@ def _builder(
     key: ec.EllipticCurvePrivateKey,
     serial: int,
     now: datetime,
-    life: timedelta,
+    until: datetime,
 ) -> x509.CertificateBuilder:
     return (
         x509.CertificateBuilder()
@@ -172,7 +211,7 @@ def _builder(
         .public_key(key.public_key())
         .serial_number(serial)
         .not_valid_before(now - CLOCK_SKEW)
-        .not_valid_after(now + life)
+        .not_valid_after(until)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
     )
 
