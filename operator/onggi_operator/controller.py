@@ -111,7 +111,7 @@ async def run_controller(
         server = HeartbeatServer(
             world,
             fleet,
-            Identities(api, time.monotonic),
+            Identities(api, time.monotonic, world.is_there),
             time.monotonic,
             registry,
         )

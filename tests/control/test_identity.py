@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from onggi_operator.heartbeat import identity
-from onggi_operator.heartbeat.identity import Caller, Identities, caller_of
+from onggi_operator.heartbeat.identity import Caller, Identities, Refusal, caller_of
 from onggi_operator.kube.client import Unreachable
 
 CALLER = Caller("team-a", "one", "uid-1")
@@ -32,6 +32,8 @@ class ReviewApi:
     def __init__(self) -> None:
         self.asked = 0
         self.status: dict[str, Any] = review()
+        self.pods = {"one"}
+        """Those that the watch has seen."""
 
     async def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         assert path == "/apis/authentication.k8s.io/v1/tokenreviews"
@@ -61,22 +63,42 @@ def clock() -> Clock:
 
 @pytest.fixture
 def identities(api: ReviewApi, clock: Clock) -> Identities:
-    return Identities(api, clock)  # type: ignore[arg-type]
+    return Identities(api, clock, lambda key, _: key[1] in api.pods)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
-    "changes",
+    ("changes", "why"),
     [
-        {"authenticated": False},
-        {"audiences": ["else"]},
-        {"audiences": None},
-        {"user": {"username": "admin"}},
-        {"user": {"username": "system:serviceaccount:team-a:default", "extra": {}}},
+        (
+            {"authenticated": False, "error": "token has expired"},
+            "the token is not good: token has expired",
+        ),
+        ({"authenticated": False}, "the token is not good: the API server does not know it"),
+        ({"audiences": ["else"]}, "the token is not for the audience onggi"),
+        ({"audiences": None}, "the token is not for the audience onggi"),
+        ({"user": {"username": "admin"}}, "the token is not bound to a pod"),
+        (
+            {"user": {"username": "system:serviceaccount:team-a:default", "extra": {}}},
+            "the token is not bound to a pod",
+        ),
     ],
 )
-def test_only_a_pods_token_for_us_names_a_caller(changes: dict[str, Any]) -> None:
+def test_only_a_pods_token_for_us_names_a_caller(changes: dict[str, Any], why: str) -> None:
     assert caller_of(review()) == CALLER
-    assert caller_of(review(**changes)) is None
+    assert caller_of(review(**changes)) == Refusal(why)
+
+
+async def test_a_pod_that_is_gone_is_soon_asked_about_again(
+    identities: Identities, api: ReviewApi, clock: Clock
+) -> None:
+    assert await identities.caller("token") == CALLER
+    clock.now_s = identity.UNSEEN_FOR_S
+    assert await identities.caller("token") == CALLER
+    assert api.asked == 1
+    api.pods.clear()
+    api.status = review(authenticated=False, error="pod not found")
+    assert await identities.caller("token") == Refusal("the token is not good: pod not found")
+    assert api.asked == 2
 
 
 async def test_a_known_token_is_not_reviewed_again_for_a_while(
@@ -94,8 +116,8 @@ async def test_a_bad_token_stays_bad_for_a_shorter_while(
     identities: Identities, api: ReviewApi, clock: Clock
 ) -> None:
     api.status = review(authenticated=False)
-    assert await identities.caller("token") is None
-    assert await identities.caller("token") is None
+    assert isinstance(await identities.caller("token"), Refusal)
+    assert isinstance(await identities.caller("token"), Refusal)
     assert api.asked == 1
     api.status = review()
     clock.now_s = identity.REFUSED_FOR_S
@@ -105,8 +127,8 @@ async def test_a_bad_token_stays_bad_for_a_shorter_while(
 async def test_what_cannot_be_a_token_is_not_reviewed(
     identities: Identities, api: ReviewApi
 ) -> None:
-    assert await identities.caller("") is None
-    assert await identities.caller("x" * (identity.TOKEN_CHARS_MAX + 1)) is None
+    for impossible in ("", "x" * (identity.TOKEN_CHARS_MAX + 1)):
+        assert isinstance(await identities.caller(impossible), Refusal)
     assert api.asked == 0
 
 
@@ -127,7 +149,7 @@ async def test_who_was_vouched_for_is_believed_while_nobody_can_be_asked(
     api: ReviewApi, clock: Clock
 ) -> None:
     """The API server may be away for minutes; agents go on reporting."""
-    identities = Identities(api, clock)  # type: ignore[arg-type]
+    identities = Identities(api, clock, lambda key, _: key[1] in api.pods)  # type: ignore[arg-type]
     assert await identities.caller("token") == CALLER
 
     async def away(path: str, body: dict[str, Any]) -> dict[str, Any]:

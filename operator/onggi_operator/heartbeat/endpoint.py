@@ -17,7 +17,7 @@ from onggi_core.heartbeat import (
     parse_heartbeat,
 )
 from onggi_operator.bounded import bounded
-from onggi_operator.heartbeat.identity import Caller, Identities
+from onggi_operator.heartbeat.identity import Caller, Identities, Refusal
 from onggi_operator.kube.client import ApiError, Unreachable
 from onggi_operator.observe.accounts import Report
 from onggi_operator.observe.fleet import Fleet
@@ -79,8 +79,8 @@ class HeartbeatServer:
         except (ApiError, Unreachable) as fault:
             log.warning("a token could not be reviewed: %s", fault)
             return _refused(503, "the token could not be reviewed; try again", retry_s=5)
-        if caller is None:
-            return _refused(401, "the token is not valid, or not bound to a pod for this audience")
+        if isinstance(caller, Refusal):
+            return _refused(401, caller.why)
         try:
             beat = parse_heartbeat(await request.read())
         except web.HTTPRequestEntityTooLarge:

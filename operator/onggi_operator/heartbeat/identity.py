@@ -12,11 +12,15 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from onggi_operator.kube.client import ApiClient, Unreachable
+from onggi_operator.kube.reflector import Key
 from onggi_operator.names import TOKEN_AUDIENCE
 
 KNOWN_FOR_S: Final = 600.0
-"""How long a token of a deleted pod is still believed. At 10,000 pods this makes 17 reviews a
-second; such a report changes counters at most."""
+"""How long a token is believed whose pod is seen to be there. At 10,000 pods this makes 17 reviews
+a second."""
+
+UNSEEN_FOR_S: Final = 30.0
+"""The same for a pod that is not there (any more, or yet)."""
 
 BELIEVED_FOR_S: Final = 3600.0
 """The same while the API server cannot be asked: a token lives no longer than an hour."""
@@ -32,6 +36,9 @@ REMEMBERED_MAX: Final = 20_000
 
 REVIEWS_MAX: Final = 8
 """At once; reports beyond wait in line, within their own time limit."""
+
+TOLD_CHARS_MAX: Final = 300
+"""Of the API server's reason."""
 
 TOKEN_CHARS_MAX: Final = 16 * 1024
 """A service account's token is about 1 KiB."""
@@ -51,25 +58,38 @@ class Caller:
     uid: str
 
 
-class Identities:
-    """`clock` is monotonic."""
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a token names no pod."""
 
-    def __init__(self, api: ApiClient, clock: Callable[[], float]) -> None:
+    why: str
+
+
+class Identities:
+    """`clock` is monotonic; `is_there` says whether a pod of this uid is seen."""
+
+    def __init__(
+        self,
+        api: ApiClient,
+        clock: Callable[[], float],
+        is_there: Callable[[Key, str], bool],
+    ) -> None:
         self._api = api
         self._clock = clock
-        self._known: OrderedDict[bytes, tuple[float, Caller | None]] = OrderedDict()
+        self._is_there = is_there
+        self._known: OrderedDict[bytes, tuple[float, Caller | Refusal]] = OrderedDict()
+        """When each token was reviewed, and what came of it."""
         self._away_until_s = 0.0
         self._reviews = asyncio.Semaphore(REVIEWS_MAX)
 
-    async def caller(self, token: str) -> Caller | None:
-        """None for a token that is not good, or not bound to a pod, or not meant for Onggi.
-        Raises ApiError, Unreachable when the API server cannot be asked about a token that it did
-        not vouch for within the hour."""
+    async def caller(self, token: str) -> Caller | Refusal:
+        """Raises ApiError, Unreachable when the API server cannot be asked about a token that it
+        did not vouch for within the hour."""
         if not token or len(token) > TOKEN_CHARS_MAX:
-            return None
+            return Refusal(f"a token has 1 to {TOKEN_CHARS_MAX} characters, this has {len(token)}")
         digest = hashlib.sha256(token.encode(errors="replace")).digest()
         remembered = self._known.get(digest)
-        if remembered is not None and self._clock() < remembered[0]:
+        if remembered is not None and self._clock() < remembered[0] + self._kept_s(remembered[1]):
             self._known.move_to_end(digest)
             return remembered[1]
         believed = self._believed(remembered)
@@ -77,26 +97,32 @@ class Identities:
             return believed
         try:
             async with self._reviews:
-                caller = await self._review(token)
+                answer = await self._review(token)
         except Unreachable:
             self._away_until_s = self._clock() + ASK_AGAIN_S
             if believed is None:
                 raise
             return believed
-        kept_s = REFUSED_FOR_S if caller is None else KNOWN_FOR_S
-        self._known[digest] = (self._clock() + kept_s, caller)
+        self._known[digest] = (self._clock(), answer)
         self._known.move_to_end(digest)
         while len(self._known) > REMEMBERED_MAX:
             self._known.popitem(last=False)
-        return caller
+        return answer
 
-    def _believed(self, remembered: tuple[float, Caller | None] | None) -> Caller | None:
-        if remembered is None or remembered[1] is None:
+    def _kept_s(self, answer: Caller | Refusal) -> float:
+        if isinstance(answer, Refusal):
+            return REFUSED_FOR_S
+        there = self._is_there((answer.namespace, answer.pod), answer.uid)
+        return KNOWN_FOR_S if there else UNSEEN_FOR_S
+
+    def _believed(self, remembered: tuple[float, Caller | Refusal] | None) -> Caller | None:
+        if remembered is None:
             return None
-        until_s, caller = remembered
-        return caller if self._clock() < until_s - KNOWN_FOR_S + BELIEVED_FOR_S else None
+        reviewed_s, answer = remembered
+        recent = self._clock() < reviewed_s + BELIEVED_FOR_S
+        return answer if recent and isinstance(answer, Caller) else None
 
-    async def _review(self, token: str) -> Caller | None:
+    async def _review(self, token: str) -> Caller | Refusal:
         body = {
             "apiVersion": "authentication.k8s.io/v1",
             "kind": "TokenReview",
@@ -106,15 +132,18 @@ class Identities:
         return caller_of(answer.get("status") or {})
 
 
-def caller_of(status: Mapping[str, Any]) -> Caller | None:
+def caller_of(status: Mapping[str, Any]) -> Caller | Refusal:
     """The pod in a TokenReview's status. The audience is checked again here: a server that does not
     know audiences answers without looking at them."""
-    if not status.get("authenticated") or TOKEN_AUDIENCE not in (status.get("audiences") or ()):
-        return None
+    if not status.get("authenticated"):
+        told = str(status.get("error") or "the API server does not know it")[:TOLD_CHARS_MAX]
+        return Refusal(f"the token is not good: {told}")
+    if TOKEN_AUDIENCE not in (status.get("audiences") or ()):
+        return Refusal(f"the token is not for the audience {TOKEN_AUDIENCE}")
     user = status.get("user") or {}
     name = str(user.get("username", ""))
     extra = user.get("extra") or {}
     pod, uid = list(extra.get(_POD_NAME) or ()), list(extra.get(_POD_UID) or ())
     if not name.startswith(_ACCOUNT_PREFIX) or len(pod) != 1 or len(uid) != 1:
-        return None
+        return Refusal("the token is not bound to a pod")
     return Caller(name.removeprefix(_ACCOUNT_PREFIX).split(":")[0], pod[0], uid[0])

@@ -122,6 +122,11 @@ class World:
         pod = self._pods.get(key)
         return pod.pool if isinstance(pod, PodView) and pod.uid == uid else None
 
+    def is_there(self, key: Key, uid: str) -> bool:
+        """Whether a pod that asks for a pool is seen."""
+        pod = self._pods.get(key)
+        return isinstance(pod, PodView) and pod.uid == uid
+
     def hear(self, beat: Heartbeat, *, now_s: float) -> bool:
         """Take a report in. False when there are too many agents already."""
         record = self._pools.get((beat.namespace, beat.pool))
