@@ -71,3 +71,16 @@ readinessProbe:
   periodSeconds: 2
   timeoutSeconds: 2
 {{- end -}}
+
+{{- /* What a Prometheus without its operator goes by. */ -}}
+{{- define "onggi.scrape" -}}
+{{- if .Values.monitoring.annotations }}
+prometheus.io/scrape: "true"
+prometheus.io/port: "8080"
+prometheus.io/path: /metrics
+{{- end }}
+{{- end -}}
+
+{{- define "onggi.monitoringLabels" -}}
+{{- merge (dict) (include "onggi.labels" . | fromYaml) .Values.monitoring.labels | toYaml -}}
+{{- end -}}

@@ -28,6 +28,9 @@ HEARTBEAT_PATH: Final = "/v1/heartbeat"
 REQUEST_S: Final = 10.0
 """An agent gives up after 4; the rest is for reviews that wait in line."""
 
+STATUSES: Final = (200, 400, 401, 403, 413, 503)
+"""What a report may be answered."""
+
 _BEARER: Final = "Bearer "
 
 log = logging.getLogger(__name__)
@@ -54,6 +57,9 @@ class HeartbeatServer:
             ["status"],
             registry=registry,
         )
+        # There as 0 before the first: so its absence says that this program is away.
+        for status in STATUSES:
+            self._answers.labels(str(status))
 
     def app(self) -> web.Application:
         # One byte more, so that a body of exactly the limit is told from a longer one.

@@ -40,6 +40,11 @@ class AdmissionServer:
             ["outcome", "reason"],
             registry=registry,
         )
+        # There as 0 before the first of its kind: what appears as 1 has no increase to alert on.
+        for outcome in ("injected", "untouched"):
+            self._answers.labels(outcome, "")
+        for reason in SkipReason:
+            self._answers.labels("skipped", reason.value)
         self._seconds = Histogram(
             "onggi_webhook_admission_seconds",
             "Time from request to answer.",
