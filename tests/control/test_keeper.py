@@ -1,5 +1,6 @@
 """Keepers of one Secret: whoever comes first renews, the other serves what the first one wrote."""
 
+import asyncio
 import base64
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -76,6 +77,24 @@ async def test_a_leaf_near_its_end_is_renewed_while_serving() -> None:
     await later.check()
     assert base64.b64decode(api.data["tls.crt"]) != before
     assert (later.ca_pem or "").encode() == base64.b64decode(api.data["ca.crt"])
+
+
+async def test_who_waits_hears_of_another_certificate_at_once() -> None:
+    api = SecretApi()
+    one = keeper(api)
+    await one.check()
+    before = one.ca_pem
+    await one.changed(3600)
+    waiting = asyncio.create_task(one.changed(3600))
+    await asyncio.sleep(0)
+    await one.check()
+    assert not waiting.done()
+    api.data["ca.key"] = ""
+    await one.check()
+    await asyncio.wait_for(waiting, 60)
+    assert one.ca_pem != before
+    assert (one.ca_pem or "").endswith(before or "-")
+    await one.changed(0.01)
 
 
 async def test_an_api_server_that_is_away_changes_nothing() -> None:

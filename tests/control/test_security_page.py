@@ -4,6 +4,16 @@ import re
 from pathlib import Path
 from typing import Any
 
+from onggi_operator.heartbeat.identity import BELIEVED_FOR_S, KNOWN_FOR_S, UNSEEN_FOR_S
+from onggi_operator.names import ONGGI_GID
+from onggi_operator.tls.certificates import (
+    AUTHORITY_LIFE,
+    AUTHORITY_RENEW_BEFORE,
+    LEAF_LIFE,
+    LEAF_RENEW_BEFORE,
+)
+from onggi_operator.tls.keeper import CHECK_PERIOD_S
+
 PAGE = Path(__file__).resolve().parents[2] / "docs/security.md"
 PEOPLE = {"onggi-view": "who has `view`", "onggi-edit": "who has `edit`"}
 
@@ -69,6 +79,21 @@ def test_the_page_names_tests_that_are_there() -> None:
     named = re.findall(r"`(tests/[\w/]+\.py)`", PAGE.read_text())
     assert len(named) >= 5
     assert [path for path in named if not (PAGE.parents[1] / path).is_file()] == []
+
+
+def test_the_page_tells_times_as_the_code_has_them() -> None:
+    text = " ".join(PAGE.read_text().split())
+    assert (KNOWN_FOR_S, UNSEEN_FOR_S, BELIEVED_FOR_S) == (600, 30, 3600)
+    assert "for ten minutes while the pod is seen to be there and half a minute once" in text
+    assert "who was vouched for within the hour is believed" in text
+    assert (LEAF_LIFE.days, LEAF_RENEW_BEFORE * 3) == (90, LEAF_LIFE)
+    assert "after two thirds of its 90 days" in text
+    assert (AUTHORITY_LIFE.days, AUTHORITY_RENEW_BEFORE.days) == (3650, 365)
+    assert "the CA in the last of its ten years" in text
+    assert CHECK_PERIOD_S == 60
+    assert "the other serves it within a minute" in text
+    assert ONGGI_GID == 64646
+    assert "of group 64646" in text
 
 
 def test_a_network_policy_only_when_asked_for(render: Any) -> None:

@@ -50,6 +50,7 @@ class CertificateKeeper:
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.context.minimum_version = ssl.TLSVersion.TLSv1_2
         self.ready = asyncio.Event()
+        self._changed = asyncio.Event()
 
     @property
     def ca_pem(self) -> str | None:
@@ -65,6 +66,14 @@ class CertificateKeeper:
                 log.warning("certificates could not be checked: %s", fault)
             await asyncio.sleep(CHECK_PERIOD_S if self.ready.is_set() else CHECK_SOON_S)
 
+    async def changed(self, within_s: float) -> None:
+        """Wait until another certificate is served, no longer than `within_s`. For one waiter."""
+        try:
+            await asyncio.wait_for(self._changed.wait(), within_s)
+        except TimeoutError:
+            return
+        self._changed.clear()
+
     async def check(self) -> None:
         """One round: read, renew if needed, serve. Raises ApiError, Unreachable."""
         for _ in range(RACES_MAX):
@@ -76,6 +85,7 @@ class CertificateKeeper:
                 _load(self.context, bundle)
                 self._served = bundle
                 self.ready.set()
+                self._changed.set()
                 log.info("serving a new certificate")
             return
         log.warning("certificates changed %d times while being renewed", RACES_MAX)

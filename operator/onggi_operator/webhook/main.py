@@ -100,4 +100,4 @@ async def _keep_trusted(
             trusted.set()
         except (ApiError, Unreachable) as fault:
             log.warning("the webhook configuration could not be checked: %s", fault)
-        await asyncio.sleep(CHECK_PERIOD_S if trusted.is_set() else CHECK_SOON_S)
+        await keeper.changed(CHECK_PERIOD_S if trusted.is_set() else CHECK_SOON_S)
