@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from onggi_operator.heartbeat.identity import BELIEVED_FOR_S, KNOWN_FOR_S, UNSEEN_FOR_S
-from onggi_operator.names import ONGGI_GID
+from onggi_operator.names import HTTP_PORT, ONGGI_GID
 from onggi_operator.tls.certificates import (
     AUTHORITY_LIFE,
     AUTHORITY_RENEW_BEFORE,
@@ -92,7 +92,8 @@ def test_the_page_tells_times_as_the_code_has_them() -> None:
     assert "the CA in the last of its ten years" in text
     assert CHECK_PERIOD_S == 60
     assert "the other serves it within a minute" in text
-    assert ONGGI_GID == 64646
+    assert (ONGGI_GID, HTTP_PORT) == (64646, 9464)
+    assert "| agents | 9464 |" in text
     assert "of group 64646" in text
 
 
@@ -108,12 +109,15 @@ def test_a_network_policy_only_when_asked_for(render: Any) -> None:
     }
     assert policies.keys() == {"onggi-webhook", "onggi-operator"}
     pods = {
-        one["metadata"]["name"]: one["spec"]["template"]["metadata"]["labels"]
+        one["metadata"]["name"]: one["spec"]["template"]
         for one in made
         if one["kind"] == "Deployment"
     }
     for name, spec in policies.items():
-        assert spec["podSelector"]["matchLabels"].items() <= pods[name].items()
+        labels = pods[name]["metadata"]["labels"]
+        assert spec["podSelector"]["matchLabels"].items() <= labels.items()
+        (container,) = pods[name]["spec"]["containers"]
+        assert {port["name"] for port in container["ports"]} == {"https", "health"}
         monitoring = {"namespaceSelector": {"matchLabels": {"name": "monitoring"}}}
         assert spec["ingress"] == [
             {"ports": [{"port": "https", "protocol": "TCP"}]},
