@@ -3,11 +3,15 @@ should."""
 
 import json
 import re
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from scene import CHART
+
+from onggi_operator import names
 
 Documents = dict[tuple[str, str], dict[str, Any]]
 METRIC = re.compile(r"\bonggi_[a-z_]+\b")
@@ -61,6 +65,43 @@ def test_monitors_and_rules_carry_the_labels_by_which_they_are_chosen(render: An
         "ServiceMonitor",
     ]
     assert {one["metadata"]["labels"]["release"] for one in chosen} == {"prom"}
+
+
+def yaml_of_the_page(beginning: str) -> str:
+    page = (CHART.parents[1] / "docs/metrics.md").read_text()
+    (block,) = [
+        one for one in re.findall(r"```yaml\n(.*?)```", page, re.S) if one.startswith(beginning)
+    ]
+    return str(block)
+
+
+def test_the_values_on_the_page_make_all_that_they_say(render: Any) -> None:
+    values = yaml.safe_load(yaml_of_the_page("monitoring:"))["monitoring"]
+    labels = [f"monitoring.labels.{name}={word}" for name, word in values.pop("labels").items()]
+    on = [
+        f"monitoring.{part}.enabled={str(told['enabled']).lower()}" for part, told in values.items()
+    ]
+    made = {(one["kind"], one["metadata"]["name"]) for one in render(*labels, *on)}
+    assert made >= {
+        ("ServiceMonitor", "onggi"),
+        ("PodMonitor", "onggi-agents"),
+        ("PrometheusRule", "onggi"),
+        ("ConfigMap", "onggi-dashboard"),
+    }
+
+
+def test_a_prometheus_takes_the_jobs_on_the_page(promtool: str, tmp_path: Path) -> None:
+    """All but the discovery of Kubernetes, which Debian builds Prometheus without."""
+    told = yaml.safe_load(yaml_of_the_page("scrape_configs:"))
+    (job,) = told["scrape_configs"]
+    assert job.pop("kubernetes_sd_configs") == [{"role": "pod"}]
+    path = tmp_path / "prometheus.yml"
+    path.write_text(yaml.safe_dump(told))
+    done = subprocess.run(
+        [promtool, "check", "config", str(path)], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert job["relabel_configs"][0]["regex"] == names.HTTP_PORT_NAME
 
 
 def test_the_interval_is_as_said(render: Any) -> None:

@@ -112,6 +112,14 @@ def test_every_label_is_bounded_as_the_page_says(found: dict[str, tuple[str, Ser
             assert len(values) <= bounds[label], f"{name}, {label}: {values}"
 
 
+def test_the_pod_monitor_takes_an_agent_that_has_all_series_there_can_be(
+    documents: dict[tuple[str, str], dict[str, Any]],
+) -> None:
+    limit = documents["PodMonitor", "onggi-agents"]["spec"]["sampleLimit"]
+    series = sum(not line.startswith("#") for line in agent_page().splitlines())
+    assert 250 < series < limit / 2
+
+
 def test_nothing_that_others_say_becomes_a_label(found: dict[str, tuple[str, Series]]) -> None:
     values = {value for _, labels in found.values() for some in labels.values() for value in some}
     assert STRANGE not in values

@@ -41,6 +41,7 @@ VALUES = {
     "Blocks stored, refused and evicted/refused": 0,
     "Blocks stored, refused and evicted/evicted {{tier}}": {"host": 0, "disk": 0},
     "Blocks stored, refused and evicted/evicted before they were on disk": 0,
+    "Blocks stored, refused and evicted/turned away {{tier}}": {"host": 0, "disk": 0},
     "Blocks prefetched, by what became of them/{{end}}": {"useful": 0, "late": 0, "useless": 0},
     "OnggiPodsSkipped": {"skipped": 1},
     "OnggiWebhookFaults": {"InternalError": None},
