@@ -58,7 +58,19 @@ class Prometheus:
                     return line.partition("address=")[2].split()[0]
             return None
 
-        self.url = f"http://{until('Prometheus to listen', address)}/api/v1"
+        host = f"http://{until('Prometheus to listen', address)}"
+
+        def ready() -> bool:
+            """It listens before it has opened its data, and answers 503 until then."""
+            try:
+                with urllib.request.urlopen(f"{host}/-/ready", timeout=30):
+                    return True
+            except urllib.error.HTTPError as not_yet:
+                not_yet.close()
+                return False
+
+        until("Prometheus to be ready", ready)
+        self.url = f"{host}/api/v1"
 
     def get(self, path: str, **parameters: str) -> Any:
         url = f"{self.url}/{path}?{urllib.parse.urlencode(parameters)}"
