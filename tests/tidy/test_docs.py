@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
+import onggi
 from onggi.connectors.vllm.options import Options
 from onggi.connectors.vllm.tally import COUNTERS
 from onggi_core.engine.session import TICKETS_MAX
@@ -71,3 +73,13 @@ def test_the_injection_page_has_every_reason_for_a_skip() -> None:
 def test_the_testing_page_lists_every_test_of_faults() -> None:
     listed = set(re.findall(r"^\| `(test_\w+\.py)` \|", (DOCS / "testing.md").read_text(), re.M))
     assert listed == {path.name for path in (DOCS.parent / "tests/faults").glob("test_*.py")}
+
+
+def test_the_python_page_names_everything_public() -> None:
+    text = (DOCS / "python.md").read_text()
+    calls = {name for name, _ in inspect.getmembers(onggi.Client) if not name.startswith("_")}
+    internal = {"showing", "note_loaded"}  # of the client's own parts
+    wanted = {*onggi.__all__, *calls - internal}
+    assert {name for name in wanted if not re.search(rf"\b{name}\b", text)} == set()
+    for limit in (frame.KEYS_MAX, frame.SPACES_MAX):
+        assert re.search(rf"\b{limit:,}\b", text)
