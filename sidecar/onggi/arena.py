@@ -153,6 +153,8 @@ class Arena:
             if may:
                 base = self.address
                 for offset, address, length in joined:
+                    if not self.alive:  # whose memory may be gone, and comes again when touched
+                        return False
                     copy(address, base + offset, length)
             return may and self.alive
         finally:
@@ -167,6 +169,8 @@ class Arena:
             if may:
                 base = self.address
                 for offset, address, length in joined:
+                    if not self.alive:
+                        return False
                     copy(base + offset, address, length)
             return may and self.alive
         finally:

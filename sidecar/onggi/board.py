@@ -69,13 +69,15 @@ class Shown:
         units, addresses, arena = seen.units, hold().addresses, self._arena
         offset, nbytes = units[0] * UNIT_BYTES + self._data_offset, len(units) * page_bytes
         if nbytes <= COPY_MAX_BYTES and _in_a_row(units, addresses, page_bytes):
-            arena.prepare(offset, nbytes)
-            copy(addresses[0], arena.address + offset, nbytes)
+            pieces = [(offset, addresses[0], nbytes)]
         else:
             offsets = [unit * UNIT_BYTES + self._data_offset for unit in units]
-            for offset, address, nbytes in runs(offsets, addresses, page_bytes):
-                arena.prepare(offset, nbytes)
-                copy(address, arena.address + offset, nbytes)
+            pieces = runs(offsets, addresses, page_bytes)
+        for offset, address, nbytes in pieces:
+            if offset + nbytes > arena.file_bytes or not arena.alive:
+                return False  # another block's place, read while the board changed; or all is over
+            arena.prepare(offset, nbytes)
+            copy(address, arena.address + offset, nbytes)
         return arena.alive and self._reader.still(seen)
 
 

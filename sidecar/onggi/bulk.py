@@ -104,7 +104,7 @@ def load(client: Client, keys: Sequence[bytes], pages: Any, wait_s: float, space
         checks.space_number(space, client.spaces)
     page_bytes = client.spaces[space].page_bytes
     usual = type(pages) is list and type(keys) in (list, tuple)
-    if usual and len(pages) == len(keys) <= PART_BYTES // page_bytes:
+    if usual and len(pages) == len(keys) <= min(PART_BLOCKS, PART_BYTES // page_bytes):
         session = client.showing()
         if session is not None and session.shown is not None and keys:
 

@@ -16,8 +16,10 @@ from typing import Final
 Piece = tuple[int, int, int]
 """(offset in the arena file, address in this process, bytes)."""
 
-COPY_MAX_BYTES: Final = 64 * 1024 * 1024
-"""Longest single copy: some 10 ms, which bounds how late a deadline is noticed."""
+COPY_MAX_BYTES: Final = 8 * 1024 * 1024
+"""Longest single copy: some two milliseconds, which bounds how late it is noticed that a deadline
+is over or that the agent took its arena back. A copy that was stopped in the middle and goes on
+then makes pages of what it touches: so much of the volume at most."""
 
 copy = ctypes.memmove
 """copy(to address, from address, bytes)."""

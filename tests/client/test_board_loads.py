@@ -125,6 +125,24 @@ def test_a_page_that_goes_under_the_copy_is_not_believed(
     other.close()
 
 
+def test_a_place_behind_the_file_is_a_miss(client: Client) -> None:
+    """Places are read after stamps and keys: the slot may have gone to a smaller page by then."""
+    shown = session_of(client).shown
+    assert shown is not None
+    reader = shown._reader
+    real, last = reader._buffer, (16 << 20) // 4096 - 1
+
+    class Torn:
+        def __getitem__(self, part: slice) -> bytes | bytearray:
+            if reader._places_at <= part.start < reader._stamps_at:
+                return last.to_bytes(4, "little") * ((part.stop - part.start) // 4)
+            return real[part]
+
+    reader._buffer = Torn()
+    assert loaded(client, KEYS[:1]) == [page(KEYS[0])], "asked for instead"
+    assert loaded(client, KEYS) == [page(key) for key in KEYS]
+
+
 def test_a_rank_loads_only_what_all_ranks_have(agent: AgentProcess, client: Client) -> None:
     both = Client(agent.socket, spaces=[SPACE, OTHER], deadline_s=2.0)
     assert both.lookup(KEYS).ready == 0

@@ -37,6 +37,8 @@ def room_in_host(
     What the watermark keeps ready is room for what is worth it, not for all that comes. orphan:
     what they follow is in no tier, so they are worth nothing."""
     wanted = len(keys)
+    if state.taking_over:
+        return min(wanted, state.host.slab.room(space.stride_bytes))
     if state.disk_decides:
         state.host.make_room(space, wanted, use)
         return wanted
@@ -57,6 +59,8 @@ def room_in_host(
 
 def room_ahead(state: State, space: Space, use: int) -> bool:
     """Whether pages may be granted before anybody knows for which blocks."""
+    if state.taking_over:
+        return False
     if state.disk_decides or _spare(state, space) > 0:
         return True
     leaf = state.host.coldest(space.group, use)

@@ -31,6 +31,8 @@ def grant(
     pages = _pages_allowed(state, session, space, wanted)
     if not pages or not admission.room_ahead(state, space, use):
         return 0, ()
+    if state.extents_ready < EXTENTS_SHARE:
+        return 0, ()  # before anything makes way for it
     state.host.make_room(space, pages, use)
     rows = state.host.take_room(space, pages)
     if not rows:

@@ -158,6 +158,12 @@ class State:
         return len(self.extents.ready)
 
     @property
+    def taking_over(self) -> bool:
+        """Whether more of a dead agent's arena may come: what is here of it is a part, and the end
+        of that part the middle of a chain."""
+        return bool(self.extents.coming and self.counters.inherited_blocks)
+
+    @property
     def has_disk(self) -> bool:
         return self.segments.budget > 0
 

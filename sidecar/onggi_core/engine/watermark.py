@@ -35,7 +35,10 @@ def notice(state: State, stride: int) -> None:
 
 
 def keep(state: State) -> None:
-    """One step's part of the way from above the high watermark to the low one."""
+    """One step's part of the way from above the high watermark to the low one. While extents are
+    still coming, full ones of a dead agent's among them, nothing is above anything."""
+    if state.extents.coming:
+        return
     for stride in state.groups:
         notice(state, stride)
     low_bytes = state.extents_ready * state.facts.extent_bytes // LOW_SHARE

@@ -7,6 +7,7 @@ renamed. Sealed pages of an agent that died move into the new file as it is touc
 """
 
 import ctypes
+import errno
 import mmap
 import os
 from dataclasses import dataclass
@@ -23,13 +24,20 @@ from onggi_core.board.survey import Held
 from onggi_core.quantity import spell_bytes
 from onggi_sidecar.arena.holes import punch_hole
 from onggi_sidecar.arena.huge import HUGE_BYTES, Asked, HugePages
-from onggi_sidecar.arena.leftover import Leftover, retire_descriptor, take_leftover
+from onggi_sidecar.arena.leftover import Leftover, discard, retire_descriptor, take_leftover
 from onggi_sidecar.errors import StartRefused
 from onggi_sidecar.group import give_to_group
 
 ARENA_NAME: Final = "arena"
 ARENA_MODE: Final = 0o660
 """Owner and the shared group read and write; an engine maps the file read-write to store."""
+
+SPARE_BYTES: Final = 16 * 1024 * 1024
+"""Left free in the volume: a client that was stopped in the middle of a copy, and goes on after the
+agent has died and another has its place, touches up to 8 MiB of what was the old arena. In a volume
+without room the kernel ends it with SIGBUS."""
+SPARE_FROM_BYTES: Final = 32 * SPARE_BYTES
+"""A smaller volume is used to its end."""
 
 _TEMPORARY_SUFFIX: Final = ".new"
 _TOUCH_STEP_BYTES: Final = 1024 * 1024
@@ -88,14 +96,13 @@ class ArenaFile:
         """
         step_bytes, old = self._touch_step_bytes, self.leftover
         begin = step * step_bytes
-        piece = old.piece(extent, begin, step_bytes) if old is not None else None
-        if old is not None and piece is None:
-            old.free(extent, begin, step_bytes)
+        piece = old.take(extent, begin, step_bytes) if old is not None else b""
         self._make_resident(self.extent_offset_bytes(extent) + begin, step_bytes)
-        if old is not None and piece is not None:
-            os.pwrite(self.fd, piece, self.extent_offset_bytes(extent) + begin)
-            piece.release()
-            old.free(extent, begin, step_bytes)
+        if (
+            piece
+            and os.pwrite(self.fd, piece, self.extent_offset_bytes(extent) + begin) < step_bytes
+        ):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def _make_resident(self, offset: int, step_bytes: int) -> None:
         if step_bytes == HUGE_BYTES:
@@ -174,12 +181,12 @@ def create_arena(
     """
     path = folder / ARENA_NAME
     leftover = take_leftover(path, extent_bytes)
-    if (unfinished := take_leftover(path.with_suffix(_TEMPORARY_SUFFIX), extent_bytes)) is not None:
-        unfinished.close()
+    discard(path.with_suffix(_TEMPORARY_SUFFIX))
     asked = min(size_bytes // extent_bytes, EXTENTS_MAX)
     front_bytes = _front_bytes(ArenaHeader.with_board(epoch, extent_bytes, asked))
     room_bytes = volume_room_bytes(folder) + (leftover.memory_bytes if leftover else 0)
-    extents = min(size_bytes, room_bytes - front_bytes) // extent_bytes
+    spare_bytes = SPARE_BYTES if room_bytes >= SPARE_FROM_BYTES else 0
+    extents = min(size_bytes, room_bytes - front_bytes - spare_bytes) // extent_bytes
     if extents < 1:
         raise StartRefused(
             f"the arena needs at least one extent of {spell_bytes(extent_bytes)} plus "

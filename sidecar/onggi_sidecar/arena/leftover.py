@@ -2,8 +2,11 @@
 
 The old file is never used again as it is: a client of the dead agent may be in the middle of a copy
 into a page of it, for as long as it likes. So its epoch is zeroed first, which ends all belief in
-it, and then what its board shows is copied into the new file, a step at a time, each step's memory
-freed once it was copied: the two arenas together never take more than one and a step.
+it, and then what its board shows is moved into the new file, a step at a time: read, freed in the
+old file, written to the new. The two arenas together never take more than one.
+
+Until all of it has moved it keeps a name, so that the next agent can free what is left should this
+one be killed meanwhile: clients that map a file without a name would keep its memory.
 """
 
 import errno
@@ -30,18 +33,18 @@ from onggi_core.board.survey import Held, survey
 from onggi_sidecar.arena.holes import punch_hole
 from onggi_sidecar.errors import StartRefused
 
+_OLD_SUFFIX: Final = ".old"
 _BLOCK_BYTES: Final = 512
 """What st_blocks counts in."""
 
 
 @dataclass(slots=True)
 class Leftover:
-    """An old arena's file, unlinked and believed by nobody. held: by extent, what is worth keeping
-    of it."""
+    """An old arena's file, believed by nobody. held: by extent, what is worth keeping of it."""
 
+    path: Path
     fd: int
     header: ArenaHeader
-    map: mmap.mmap
     held: dict[int, list[Held]]
 
     @property
@@ -49,36 +52,35 @@ class Leftover:
         """What its pages take until they have moved."""
         return os.fstat(self.fd).st_blocks * _BLOCK_BYTES
 
-    def piece(self, extent: int, begin: int, nbytes: int) -> memoryview | None:
-        """A piece of an extent that is to be kept, uint8 [nbytes]; None: write zeros there."""
-        if extent not in self.held:
-            return None
-        at = self._at(extent, begin)
-        return memoryview(self.map)[at : at + nbytes]
-
-    def free(self, extent: int, begin: int, nbytes: int) -> None:
-        """A piece that was moved, or that nobody wants."""
-        if extent < self.header.extent_count:
-            punch_hole(self.fd, self._at(extent, begin), nbytes)
+    def take(self, extent: int, begin: int, nbytes: int) -> bytes:
+        """A piece of an extent, whose memory is free then; b"" where nothing of the extent is to be
+        kept. An extent that is not whole any more is not kept either."""
+        if extent >= self.header.extent_count:
+            return b""
+        at = self.header.data_offset_bytes + extent * self.header.extent_bytes + begin
+        piece = os.pread(self.fd, nbytes, at) if extent in self.held else b""
+        if len(piece) < nbytes and self.held.pop(extent, None) is not None:
+            piece = b""
+        punch_hole(self.fd, at, nbytes)
+        return piece
 
     def close(self) -> None:
         """Free what is left of it."""
         self.held = {}
         _free_all(self.fd)
-        self.map.close()
+        self.path.unlink(missing_ok=True)
         os.close(self.fd)
-
-    def _at(self, extent: int, begin: int) -> int:
-        return self.header.data_offset_bytes + extent * self.header.extent_bytes + begin
 
 
 def take_leftover(path: Path, extent_bytes: int) -> Leftover | None:
-    """The arena found at `path`, no longer believed by any client and without a name. None where
-    there is none, or none with a page that could be kept: then all of its memory is free.
+    """The arena found at `path`, under another name and no longer believed by any client. None
+    where there is none, or none with a page that could be kept: then all of its memory is free.
 
     Only a regular file is touched, and never through a symbolic link: the folder is shared with
     the engine's container. Raises StartRefused.
     """
+    old = path.with_suffix(_OLD_SUFFIX)
+    discard(old)
     fd = _open(path)
     if fd is None:
         return None
@@ -89,17 +91,27 @@ def take_leftover(path: Path, extent_bytes: int) -> Leftover | None:
         _retire(fd)
         header = _usable(front, size_bytes, extent_bytes)
         held = _held(fd, header) if header is not None else {}
-        path.unlink(missing_ok=True)
         if header is None or not held:
             _free_all(fd)
+            path.unlink(missing_ok=True)
             return None
         punch_hole(fd, mmap.PAGESIZE, header.data_offset_bytes - mmap.PAGESIZE)
+        path.rename(old)
         kept = True
-        mapped = mmap.mmap(fd, size_bytes, mmap.MAP_SHARED, mmap.PROT_READ)
-        return Leftover(fd, header, mapped, held)
+        return Leftover(old, fd, header, held)
     finally:
         if not kept:
             os.close(fd)
+
+
+def discard(path: Path) -> None:
+    """Free an arena's memory and name, whatever it holds. Raises StartRefused."""
+    if (fd := _open(path)) is not None:
+        try:
+            retire_descriptor(fd)
+        finally:
+            os.close(fd)
+        path.unlink(missing_ok=True)
 
 
 def retire_descriptor(fd: int) -> None:
