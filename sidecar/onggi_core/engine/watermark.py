@@ -27,7 +27,10 @@ GIVEN_UP_MAX: Final = 128
 
 
 def notice(state: State, stride: int) -> None:
-    """After a store: whether there is less room for its size than there should be."""
+    """After a store: whether there is less room for its size than there should be. While extents
+    are still coming, full ones of a dead agent's among them, there is as much as there can be."""
+    if state.extents.coming:
+        return
     whole = state.extents_ready * state.facts.extent_bytes
     high_bytes = min(whole // HIGH_SHARE, RESERVE_BYTES_MAX // 2)
     if stride <= whole // HIGH_SHARE and state.host.slab.room(stride) * stride < high_bytes:
@@ -35,10 +38,7 @@ def notice(state: State, stride: int) -> None:
 
 
 def keep(state: State) -> None:
-    """One step's part of the way from above the high watermark to the low one. While extents are
-    still coming, full ones of a dead agent's among them, nothing is above anything."""
-    if state.extents.coming:
-        return
+    """One step's part of the way from above the high watermark to the low one."""
     for stride in state.groups:
         notice(state, stride)
     low_bytes = state.extents_ready * state.facts.extent_bytes // LOW_SHARE
