@@ -54,7 +54,7 @@ def _measure(name: str, sizes: Sizes, result: Path) -> bool:
     took_s = time.monotonic() - begin_s
     seconds = {**read_result(result).get("seconds", {}), name: round(took_s, 1)}
     write_result(result, entries, {**before, "seconds": seconds})
-    print(table([entry.as_json("") for entry in entries]))
+    print(table([entry.as_json("") for entry in entries], judged=not sizes.quick))
     print(f"{name}: {took_s:.0f} s, in {result}\n", flush=True)
     return True
 

@@ -20,7 +20,22 @@ class Unit(str, Enum):
     TIMES = "times"
 
 
+DIGITS: Final = {"GiB/s": 2, "ms": 2, "us": 1, "s": 2, "hit rate": 4, "times": 3}
+"""Behind the point, of units that are not whole numbers."""
 MORE_IS_BETTER: Final = frozenset({Unit.GIB_PER_S, Unit.SHARE, Unit.TIMES})
+
+
+def shown(value: float, unit: str) -> str:
+    """`14.2 GiB/s`, `83.1 us`, `1.24 ms`, `557 bytes`."""
+    scale, name = _scale(value, unit)
+    return f"{value / scale:,.{DIGITS.get(name, 0)}f} {name}"
+
+
+def _scale(value: float, unit: str) -> tuple[float, str]:
+    """What a person would read `value` in: times are kept in seconds, however short."""
+    if unit != Unit.SECONDS.value or value >= 1:
+        return 1.0, unit
+    return (1e-3, "ms") if value >= 1e-3 else (1e-6, "us")
 
 
 @dataclass(frozen=True)
@@ -63,7 +78,8 @@ class AtMost:
         return row.value <= self.bound
 
     def said(self, row: Row) -> str:
-        return f"<= {self.bound:g} {row.unit.value}"
+        scale, name = _scale(row.value, row.unit.value)
+        return f"<= {self.bound / scale:g} {name}"
 
 
 @dataclass(frozen=True)
@@ -92,7 +108,8 @@ class AtLeastPeerLess:
         return self.peer in row.peers and row.value >= row.peers[self.peer] - self.margin
 
     def said(self, row: Row) -> str:
-        return f">= {self.peer} - {self.margin:g} {row.unit.value}"
+        scale, name = _scale(row.value, row.unit.value)
+        return f">= {self.peer} - {self.margin / scale:g} {name}"
 
 
 Target = AtMost | Against | AtLeastPeerLess

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from bench.entries import shown
 from bench.machine import ROOT, described
 
 PAGE: Final = ROOT / "docs" / "performance.md"
@@ -32,37 +33,24 @@ ORDER: Final = (
     "rss_idle_mib",
     "bytes_per_block",
     "readopt_1m_s",
+    "rebalance_hits",
     "admission_p99",
 )
 """Of the table; what is not named here comes after it, by name."""
-
-
-DIGITS: Final = {"GiB/s": 2, "ms": 2, "hit rate": 4, "times": 3}
-"""Behind the point, of units that are not whole numbers."""
 
 
 class NoMarks(Exception):
     """The page has no place for figures."""
 
 
-def shown(value: float, unit: str) -> str:
-    """`14.2 GiB/s`, `83.1 us`, `1.24 ms`, `557 bytes`."""
-    if unit == "s":
-        for scale, name in ((1.0, "s"), (1e-3, "ms")):
-            if value >= scale:
-                return f"{value / scale:.2f} {name}"
-        return f"{value * 1e6:.1f} us"
-    digits = DIGITS.get(unit, 0)
-    return f"{value:,.{digits}f} {unit}"
-
-
-def table(entries: Sequence[Mapping[str, Any]]) -> str:
+def table(entries: Sequence[Mapping[str, Any]], *, judged: bool = True) -> str:
     """A line a figure, further lines for its other sizes, as Markdown that a terminal can show
-    too."""
+    too. judged False: of sizes that say nothing, so whether they meet a target is left open."""
     rows = [("figure", "onggi", "peers: value (times better)", "target", "met")]
     for entry in entries:
         met = "yes" if entry["meets"] else "**no**"
-        rows.append((*_cells(entry), entry["target"] or "-", met if entry["target"] else "-"))
+        said = met if entry["target"] and judged else "-"
+        rows.append((*_cells(entry), entry["target"] or "-", said))
         rows += [(*_cells(row), "", "") for row in entry["rows"]]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = [_line(rows[0], widths), "|".join(["", *("-" * (w + 2) for w in widths), ""])]

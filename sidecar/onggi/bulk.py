@@ -102,6 +102,8 @@ def load(client: Client, keys: Sequence[bytes], pages: Any, wait_s: float, space
     since its code is in no cache after the copy before."""
     if type(space) is not int or not 0 <= space < len(client.spaces):
         checks.space_number(space, client.spaces)
+    if type(wait_s) is not float or not wait_s >= 0:
+        wait_s = checks.seconds("wait_s", wait_s)
     page_bytes = client.spaces[space].page_bytes
     usual = type(pages) is list and type(keys) in (list, tuple)
     if usual and len(pages) == len(keys) <= min(PART_BLOCKS, PART_BYTES // page_bytes):
@@ -118,7 +120,6 @@ def load(client: Client, keys: Sequence[bytes], pages: Any, wait_s: float, space
     memory = Memory(pages, checks.keys_of(keys), page_bytes, writable=True)
     if memory.count < len(keys):
         raise ValueError(f"pages has {memory.count} entries for {len(keys)} keys; use one each")
-    wait_s = checks.seconds("wait_s", wait_s)
     done = _shown(client, keys, memory, space)
     return done if done == len(keys) else _ask_for(client, keys, memory, wait_s, space, done)
 

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bench.entries import Against, AtMost, Entry, Row, Unit
+from bench.entries import Against, AtMost, Entry, Row, Unit, shown
 from bench.machine import facts
 from bench.parts import PARTS
-from bench.report import BEGIN, END, ORDER, PAGE, NoMarks, figures, shown, table, write_page
+from bench.report import BEGIN, END, ORDER, PAGE, NoMarks, figures, table, write_page
 
 SLOW = Entry(
     Row("load_4mib", 6.0, Unit.GIB_PER_S, {"memcpy": 8.0}, {"mooncake": "libx.so is not here"}),
@@ -50,6 +50,18 @@ def test_a_table_has_a_line_a_figure_and_one_for_each_further_size() -> None:
     ]
     assert lines[3].startswith("| load_4mib/16KiB-pages | 3.00 GiB/s | memcpy 8.00 GiB/s (0.38)")
     assert len({len(line) for line in lines}) == 1
+
+
+@pytest.mark.parametrize(
+    ("value", "said"), [(83e-6, "<= 1000 us"), (0.002, "<= 1 ms"), (2.0, "<= 0.001 s")]
+)
+def test_a_target_is_in_the_unit_of_its_figure(value: float, said: str) -> None:
+    assert AtMost(0.001).said(Row("lookup_128_p99", value, Unit.SECONDS)) == said
+
+
+def test_sizes_that_say_nothing_are_not_judged() -> None:
+    rows = table([SLOW.as_json(""), QUICK.as_json("")], judged=False).splitlines()[2:]
+    assert {row.split("|")[-2].strip() for row in rows} == {"-", ""}
 
 
 def test_the_page_says_what_falls_short_and_what_is_missing_and_how_it_was_measured() -> None:
