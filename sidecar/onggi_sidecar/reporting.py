@@ -39,7 +39,8 @@ class Reporting:
         self._posting: asyncio.Task[None] | None = None
 
     def _stats(self) -> dict[str, Any]:
-        who = {"pool": self._config.pool, "pod_uid": self._config.pod_uid}
+        config = self._config
+        who = {"pool": config.pool, "pod_uid": config.pod_uid, "socket": str(config.socket)}
         return {**self._figures(), **who}
 
     async def serve_http(self) -> None:

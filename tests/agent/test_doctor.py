@@ -16,6 +16,8 @@ from onggi_sidecar.doctor.finding import Finding, Level, lines
 
 FIGURES: dict[str, Any] = {
     "pool": "chat",
+    "socket": "/run/onggi/agent.sock",
+    "greeted_sessions": 1,
     "clients": [{"engine": "vllm", "spaces": 1}],
     "mode": "Active",
     "arena_budget_bytes": 2**30,
@@ -42,7 +44,7 @@ def said(**figures: Any) -> list[Finding]:
 
 def test_an_agent_that_does_well_is_told_with_its_figures() -> None:
     assert lines(said()) == [
-        "[ok] the agent of pool chat serves",
+        "[ok] the agent of pool chat serves on /run/onggi/agent.sock",
         "[ok] the engine has loaded the client: 1 client (vllm)",
         "[ok] memory: 512Mi used of 1Gi",
         "[ok] disk: 0 used of 2Gi",
@@ -53,7 +55,13 @@ def test_an_agent_that_does_well_is_told_with_its_figures() -> None:
 @pytest.mark.parametrize(
     ("figures", "level", "word"),
     [
-        ({"clients": []}, Level.WRONG, "no engine has loaded the client"),
+        (
+            {"clients": []},
+            Level.NOTE,
+            "no engine is attached now; sessions since the agent started: 1",
+        ),
+        ({"clients": [], "greeted_sessions": 0}, Level.WRONG, "no engine has loaded the client"),
+        ({"pool": ""}, Level.FINE, "the agent serves on /run/onggi/agent.sock, outside Kubernetes"),
         ({"mode": "Observe"}, Level.NOTE, "nothing is stored"),
         ({"mode": "Paused"}, Level.NOTE, "every lookup is a miss"),
         ({"arena_ready_bytes": 2**26}, Level.NOTE, "1Gi are being touched"),
@@ -161,6 +169,7 @@ def test_the_flags_are_those_that_the_plugin_fills_in() -> None:
     assert flags.VLLM_CONNECTOR["kv_connector_module_path"] == plugin.MODULE
     (line,) = [line for line in flags.told() if "vLLM" in line and "--kv" in line]
     assert json.loads(line.split("'")[1]) == flags.VLLM_CONNECTOR
+    assert flags.IN_A_POD == (names.CLIENT_PATH, names.SOCKET_PATH)
 
 
 def doctor(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
@@ -186,12 +195,23 @@ def test_inside_a_pod_it_asks_the_agent(start: StartAgent) -> None:
     watching.close()
     until("nobody", lambda: "no engine" in doctor(ONGGI_AGENT_HTTP_PORT=port).stdout)
     done = doctor(ONGGI_AGENT_HTTP_PORT=port)
-    assert done.returncode == 1
-    assert "[wrong] no engine has loaded the client" in done.stdout
-    assert "--kv-transfer-config" in done.stdout
+    assert done.returncode == 0
+    assert "[note] no engine is attached now; sessions since the agent started: 2" in done.stdout
     figures = json.loads(doctor("--json", ONGGI_AGENT_HTTP_PORT=port).stdout)
     assert figures["figures"]["clients"] == []
     assert figures["unready"] == ""
+
+
+def test_an_agent_without_a_pool_is_given_advice_for_this_machine(start: StartAgent) -> None:
+    running = start("--http-host", "127.0.0.1")
+    port = str(running.wait_for("http_listening")["port"])
+    until("it serves", lambda: "not ready" not in doctor(ONGGI_AGENT_HTTP_PORT=port).stdout)
+    done = doctor(ONGGI_AGENT_HTTP_PORT=port)
+    assert done.returncode == 1
+    assert f"[ok] the agent serves on {running.socket_path}, outside Kubernetes" in done.stdout
+    assert f"ONGGI_SOCKET={running.socket_path}" in done.stdout
+    assert "--kv-transfer-config" in done.stdout
+    assert "kubectl" not in done.stdout
 
 
 def test_an_agent_of_another_pod_on_the_same_port_is_not_taken_for_this_one(
@@ -209,6 +229,7 @@ def test_where_no_agent_answers_it_says_so() -> None:
     done = doctor(ONGGI_AGENT_HTTP_PORT="1")
     assert done.returncode == 3
     assert "no agent answers on port 1 (" in done.stdout
+    assert "is `onggi agent` running here?" in done.stdout
     assert "Traceback" not in done.stderr
 
 
@@ -242,7 +263,7 @@ def test_outside_it_reads_the_pod_and_asks_its_agent(kubectl: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.splitlines()[:3] == [
         "[ok] injected: r1: pool chat",
-        "[ok] the agent of pool chat serves",
+        "[ok] the agent of pool chat serves on /run/onggi/agent.sock",
         "[ok] the engine has loaded the client: 1 client (vllm)",
     ]
     assert (kubectl / "asked").read_text().splitlines() == [
@@ -274,3 +295,20 @@ def test_an_object_that_is_not_there_is_told(kubectl: Path) -> None:
     assert doctor("chat", PATH="/nonexistent").stdout.startswith(
         "onggi doctor: there is no kubectl"
     )
+
+
+def test_what_kubectls_libraries_log_is_left_out(tmp_path: Path) -> None:
+    program = tmp_path / "kubectl"
+    noise = 'E1130 04:01:02.123456    1234 memcache.go:265] "Unhandled Error" err="..."'
+    words = "The connection to the server localhost:8080 was refused."
+    program.write_text(f"#!/bin/sh\necho '{noise}' >&2\necho '{words}' >&2\nexit 1\n")
+    program.chmod(0o755)
+    done = doctor("chat", PATH=f"{tmp_path}:/bin:/usr/bin")
+    assert done.returncode == 3
+    assert done.stdout.startswith(f"onggi doctor: {words} Is that the cluster you mean?")
+
+
+def test_the_help_says_where_the_agent_is_looked_for() -> None:
+    said = doctor("--help").stdout
+    assert "ONGGI_AGENT_HTTP_PORT" in said
+    assert "--context" in said

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Counters:
+    greeted_sessions: int = 0
+    """Clients that said who they are, those included that have gone."""
     lookup_requests: int = 0
     """Prompts asked about: PREFETCH of a session that sends it, else LOAD_PREPARE."""
     lookup_blocks: int = 0

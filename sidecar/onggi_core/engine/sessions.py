@@ -27,6 +27,7 @@ def hello(state: State, session: Session, asked: Hello) -> Welcome:
             raise BadRequest("spaces", len(state.spaces) + new, f"{SPACES_MAX} are in use at most")
     session.spaces = [space_of(state, spec) for spec in asked.spaces]
     session.pid, session.engine = asked.pid, asked.engine
+    state.counters.greeted_sessions += 1
     facts = state.facts
     return Welcome(
         version=VERSION,

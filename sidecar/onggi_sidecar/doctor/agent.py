@@ -15,12 +15,18 @@ LOOK_INSIDE: Final = (
     " the image's own start script sets PYTHONPATH, let it keep what is in there"
 )
 
+LOOK_HERE: Final = (
+    "start the engine with PYTHONPATH=FOLDER, as filled by `onggi install-client FOLDER`, and"
+    " ONGGI_SOCKET={socket}; its log then has a line that begins with 'onggi:'"
+)
+"""The same where there is no pod."""
+
 _FAULTS: Final = {
     "corrupt": "pages on disk were damaged; they were misses, and the disk should be looked at",
     "read_fault": "reads from the disk failed",
     "write_fault": "writes to the disk failed",
     "no_space": "the disk's filesystem was full",
-    "disk_late": "disk jobs took longer than the pool's failure.diskDeadline",
+    "disk_late": "disk jobs took longer than their deadline",
     "disk_queue_full": "more was asked of the disk than it could take",
     "disk_unavailable": "the disk's folder cannot be used; the agent's log says why",
     "late_load": "clients took longer than their lease to copy what they had loaded",
@@ -46,14 +52,33 @@ def judge(figures: Mapping[str, Any], unready: str) -> list[Finding]:
 def _readiness(figures: Mapping[str, Any], unready: str) -> Iterator[Finding]:
     if unready:
         yield Finding(Level.WRONG, f"the agent is not ready: {unready}")
+        return
+    where = f" on {figures['socket']}" if figures.get("socket") else ""
+    if outside(figures):
+        yield Finding(Level.FINE, f"the agent serves{where}, outside Kubernetes")
     else:
-        yield Finding(Level.FINE, f"the agent of pool {figures.get('pool') or '?'} serves")
+        yield Finding(Level.FINE, f"the agent of pool {figures['pool']} serves{where}")
+
+
+def outside(figures: Mapping[str, Any]) -> bool:
+    """Whether the agent was started by hand: every injected one has a pool."""
+    return not figures.get("pool")
 
 
 def _engines(figures: Mapping[str, Any]) -> Iterator[Finding]:
-    clients = figures["clients"]
+    clients, so_far = figures["clients"], figures.get("greeted_sessions", 0)
+    if not clients and so_far:
+        yield Finding(
+            Level.NOTE,
+            f"no engine is attached now; sessions since the agent started: {so_far}",
+            "an engine that runs attaches by itself with its next request",
+        )
+        return
     if not clients:
-        yield Finding(Level.WRONG, "no engine has loaded the client", LOOK_INSIDE)
+        then = LOOK_INSIDE
+        if outside(figures):
+            then = LOOK_HERE.format(socket=figures.get("socket") or "PATH")
+        yield Finding(Level.WRONG, "no engine has loaded the client yet", then)
         return
     named = ", ".join(sorted({str(one["engine"]) or "without a name" for one in clients}))
     count = f"{len(clients)} client{'s' if len(clients) > 1 else ''}"
@@ -61,10 +86,11 @@ def _engines(figures: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def _mode(figures: Mapping[str, Any]) -> Iterator[Finding]:
+    then = "start it with --mode Active" if outside(figures) else "set spec.mode to Active"
     if figures["mode"] == "Observe":
-        yield Finding(Level.NOTE, "mode Observe: nothing is stored", "set spec.mode to Active")
+        yield Finding(Level.NOTE, "mode Observe: nothing is stored", then)
     elif figures["mode"] == "Paused":
-        yield Finding(Level.NOTE, "mode Paused: every lookup is a miss", "set spec.mode to Active")
+        yield Finding(Level.NOTE, "mode Paused: every lookup is a miss", then)
 
 
 def _memory(figures: Mapping[str, Any]) -> Iterator[Finding]:
@@ -84,11 +110,12 @@ def _disk(figures: Mapping[str, Any]) -> Iterator[Finding]:
     used, budget = figures["disk_used_bytes"], figures["disk_budget_bytes"]
     told = f"disk: {format_size(used)} used of {format_size(budget)}"
     if figures["disk_breaker"] != "closed":
+        bound = "--io-deadline-s" if outside(figures) else "failure.diskDeadline of the pool"
         yield Finding(
             Level.WRONG,
             f"{told}; its breaker is {figures['disk_breaker']}: it was slow or failed, and what"
             " lies on disk alone is a miss until probes pass",
-            "look at the node's disk; failure.diskDeadline of the pool bounds one read or write",
+            f"look at the disk; {bound} bounds one read or write",
         )
     elif figures["disk_stuck_jobs"]:
         stuck = figures["disk_stuck_jobs"]
@@ -106,7 +133,8 @@ def _hits(figures: Mapping[str, Any]) -> Iterator[Finding]:
     asked = figures["lookup_blocks"]
     found = figures["hit_host_blocks"] + figures["hit_disk_blocks"]
     if asked < LOOKUPS_FEW:
-        yield Finding(Level.NOTE, f"{asked} blocks were asked for so far, too few to judge by")
+        told = f"{asked} blocks were asked for so far and {found} were hits"
+        yield Finding(Level.NOTE, f"{told}: too few to judge by")
         return
     told = f"{found} of {asked} blocks were hits ({found / asked:.0%})"
     saved = figures["tokens_saved"]

@@ -4,6 +4,7 @@ import argparse
 import http.client
 import json
 import os
+import re
 import subprocess
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
@@ -21,25 +22,40 @@ EXIT_UNKNOWN: Final = 3
 """It could not be looked at."""
 
 
+EPILOG: Final = """\
+Without POD the agent of this machine or container is asked, on port 9464, or on that of the
+variable ONGGI_AGENT_HTTP_PORT, if the agent was given another. With POD it is found by kubectl, in
+the cluster of its configuration or of --context.
+
+exit codes: 0 nothing is wrong, 1 something is, 3 it could not be looked at"""
+_KLOG: Final = re.compile(r"[EWIF]\d{4} \d\d:")
+"""Begin of a line that kubectl's libraries write beside its own words."""
+
+
 class CannotLook(Exception):
     """The message says at what, and why not."""
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EPILOG
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument(
         "name",
         nargs="?",
         metavar="POD",
-        help="pod, or KIND/NAME such as deployment/chat; without it the agent of this container",
+        help="pod, or KIND/NAME such as deployment/chat; without it the agent that runs here",
     )
     parser.add_argument("-n", "--namespace", metavar="NAMESPACE", help="where the pod is")
-    parser.add_argument("--context", metavar="CONTEXT", help="of kubectl's configuration")
+    parser.add_argument(
+        "--context", metavar="CONTEXT", help="cluster, by its name in kubectl's configuration"
+    )
     parser.add_argument(
         "--json", action="store_true", help="without a name: the agent's figures as they are"
     )
 
 
 def run(parsed: argparse.Namespace) -> int:
+    told = flags.told()
     try:
         if parsed.name is None:
             figures, unready = _inside(os.environ)
@@ -47,6 +63,8 @@ def run(parsed: argparse.Namespace) -> int:
                 print(json.dumps({"figures": figures, "unready": unready}))
                 return EXIT_FINE
             findings = agent.judge(figures, unready)
+            if agent.outside(figures):
+                told = flags.told("FOLDER", figures["socket"])
         else:
             where = [
                 *(["--context", parsed.context] if parsed.context else []),
@@ -59,7 +77,7 @@ def run(parsed: argparse.Namespace) -> int:
     for line in lines(findings):
         print(line)
     if any(finding.level is Level.WRONG for finding in findings):
-        print("\n".join(["", *flags.told()]))
+        print("\n".join(["", *told]))
         return EXIT_WRONG
     return EXIT_FINE
 
@@ -87,8 +105,9 @@ def _fetch(port: str, path: str) -> tuple[int, str]:
         code, text = answer.status, answer.read().decode()
     except (OSError, ValueError, http.client.HTTPException) as fault:
         raise CannotLook(
-            f"no agent answers on port {port} ({fault}); run it in the agent's container (kubectl"
-            " exec POD -c onggi-agent -- onggi doctor) or name a pod"
+            f"no agent answers on port {port} ({fault}); is `onggi agent` running here? Its log has"
+            " the port (http_listening): for another one set ONGGI_AGENT_HTTP_PORT. For one in a"
+            " pod: onggi doctor POD, or kubectl exec POD -c onggi-agent -- onggi doctor"
         ) from fault
     finally:
         connection.close()
@@ -129,5 +148,13 @@ def _kubectl(arguments: Sequence[str]) -> str:
     except subprocess.TimeoutExpired:
         raise CannotLook(f"kubectl did not answer within {KUBECTL_S:g} s") from None
     if done.returncode and not done.stdout:
-        raise CannotLook(done.stderr.strip() or f"kubectl ended with {done.returncode}")
+        raise CannotLook(_own_words(done.stderr) or f"kubectl ended with {done.returncode}")
     return done.stdout
+
+
+def _own_words(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    words = " ".join(line for line in lines if not _KLOG.match(line))
+    if "connection to the server" in words.lower():
+        words += " Is that the cluster you mean? --context chooses another one."
+    return words or " ".join(lines[-1:])

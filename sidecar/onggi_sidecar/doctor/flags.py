@@ -12,11 +12,15 @@ VLLM_CONNECTOR: Final = {
 """What the plugin fills in where it is loaded; a test compares the two."""
 
 
-def told() -> list[str]:
-    """For a terminal."""
+IN_A_POD: Final = ("/opt/onggi", "/run/onggi/agent.sock")
+"""Where the webhook puts the client and the socket; a test compares them."""
+
+
+def told(folder: str = IN_A_POD[0], socket: str = IN_A_POD[1]) -> list[str]:
+    """For a terminal. folder: where the client is."""
     return [
         "Where an engine loads no plugins (VLLM_PLUGINS, configure: Manual) its flags are:",
         f"  vLLM    --kv-transfer-config '{json.dumps(VLLM_CONNECTOR, separators=(',', ':'))}'",
         "  SGLang  none: this version brings no connector for it",
-        "and in its environment PYTHONPATH=/opt/onggi and ONGGI_SOCKET=/run/onggi/agent.sock.",
+        f"and in its environment PYTHONPATH={folder} and ONGGI_SOCKET={socket}.",
     ]
