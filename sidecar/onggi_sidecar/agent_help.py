@@ -16,7 +16,8 @@ EXIT_CODES: Final = {
     2: "a wrong setting; a line on each",
     70: "a bug; the traceback is in the log",
 }
-_SIZES: Final = ("memory", "memory_max", "extent", "disk", "disk_max")
+_SIZES: Final = ("memory", "extent", "disk")
+_SAME_AS: Final = {"memory_max": "memory", "disk_max": "disk"}
 
 
 def agent_help(flags: Mapping[str, str]) -> str:
@@ -40,6 +41,8 @@ def agent_help(flags: Mapping[str, str]) -> str:
 
 
 def _shown(name: str, default: Any) -> str:
+    if name in _SAME_AS:
+        return f"(as {_SAME_AS[name]})"
     if name in _SIZES and default:
         return f"{format_size(default)}B"
     if default is None or default == "":

@@ -14,6 +14,8 @@ from onggi_core.variables import nearest
 EXIT_CONFIG: Final = 2
 """A wrong flag, variable or file field; argparse's own code for the same thing."""
 
+COMMANDS: Final = ("agent", "install-client", "doctor", "replay", "version")
+
 AGENT_FLAGS: Final = (
     ("memory", "SIZE"),
     ("memory-max", "SIZE"),
@@ -37,6 +39,9 @@ def main(arguments: list[str] | None = None) -> int:
     """Run one command; its exit code."""
     signal.signal(signal.SIGTERM, _end_before_start)
     arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments and (meant := _other_command(arguments[0])):
+        print(f"onggi: there is no {arguments[0]}; did you mean {meant}?", file=sys.stderr)
+        return EXIT_CONFIG
     parsed, unknown = _parser(arguments[:1]).parse_known_args(arguments)
     if unknown:
         parsed.command.error(_not_understood(parsed.command, unknown))
@@ -59,6 +64,11 @@ def _not_understood(command: argparse.ArgumentParser, unknown: list[str]) -> str
     if meant := nearest(written, known):
         return f"there is no {flag}; did you mean {meant}?"
     return f"there is no {flag}; there are {', '.join(known) or 'no options'}"
+
+
+def _other_command(word: str) -> str:
+    """The one that was probably meant; empty where argparse has the better answer."""
+    return "" if word in COMMANDS or word.startswith("-") else nearest(word, COMMANDS)
 
 
 def _variable_of(flag: str) -> str:
@@ -94,7 +104,12 @@ def _parser(command: list[str]) -> argparse.ArgumentParser:
         agent.add_argument(f"--{flag}", metavar=metavar)
     agent.set_defaults(run=_agent, command=agent)
     install = commands.add_parser("install-client", help="copy the client for an engine to load")
-    install.add_argument("folder", metavar="FOLDER", type=Path)
+    install.add_argument(
+        "folder",
+        metavar="FOLDER",
+        type=Path,
+        help="for the engine's PYTHONPATH; made if need be, best empty, an older client goes",
+    )
     install.set_defaults(run=_install_client, command=install)
     doctor = commands.add_parser(
         "doctor", help="why a pod has no cache, or a slow one", allow_abbrev=False

@@ -150,7 +150,7 @@ class AgentConfig(BaseModel):
     @model_validator(mode="after")
     def _fields_fit_together(self, info: ValidationInfo) -> "AgentConfig":
         cut_max = DISK_BYTES_MAX if info.context == RUNNING else GROWTH_MAX * self.disk
-        for wrong, field, right in (
+        rules = (
             (
                 not EXTENT_BYTES_MIN <= self.extent <= EXTENT_BYTES_MAX
                 or self.extent & (self.extent - 1) != 0,
@@ -194,19 +194,18 @@ class AgentConfig(BaseModel):
                 "pool, namespace, pod_name",
                 "name all three, since operator_url is set",
             ),
-        ):
-            if wrong:
-                raise FieldsDisagree(field, right)
+        )
+        if problems := {field: right for wrong, field, right in reversed(rules) if wrong}:
+            raise FieldsDisagree(dict(reversed(problems.items())))
         return self
 
 
 class FieldsDisagree(ValueError):
-    """A field that is well-formed but does not go with the others."""
+    """Fields that are well-formed but do not go together. problems: what would be right of each."""
 
-    def __init__(self, field: str, right: str) -> None:
-        super().__init__(right)
-        self.field = field
-        self.right = right
+    def __init__(self, problems: Mapping[str, str]) -> None:
+        super().__init__("; ".join(problems.values()))
+        self.problems = problems
 
 
 def load_config(
@@ -262,16 +261,15 @@ def _lines(refused: ValidationError, values: dict[str, Any], source: dict[str, s
     for error in refused.errors():
         cause = error.get("ctx", {}).get("error")
         if isinstance(cause, FieldsDisagree):
-            field, right = cause.field, cause.right
+            problems = cause.problems
         else:
             field = str(error["loc"][0])
-            right = _right(field, cause, values.get(field), error["type"])
-        if field in values:
-            lines.append(
-                f"{field}: {_SHOWN.repr(values[field])} ({source[field]}) is wrong; {right}"
-            )
-        else:
-            lines.append(f"{field}: missing or at its default; {right}")
+            problems = {field: _right(field, cause, values.get(field), error["type"])}
+        for field, right in problems.items():
+            there = "missing or at its default"
+            if field in values:
+                there = f"{_SHOWN.repr(values[field])} ({source[field]}) is wrong"
+            lines.append(f"{field}: {there}; {right}")
     return lines
 
 
@@ -287,6 +285,8 @@ def _right(field: str, cause: object, value: object, kind: str) -> str:
             problem = f"a share of the memory limit is for {' and '.join(SHARED_FIELDS)} alone; "
     elif kind == "string_type":
         problem = "it is no text; put it in quotes; "
+    elif "; " in problem[:-2]:  # it says what to write already
+        return problem[:-2]
     return f"{problem}write {known[field].description}"
 
 

@@ -22,6 +22,10 @@ PLUGIN_GROUPS: Final = ("vllm.general_plugins",)
 """Entry points that an engine reads. The others, such as our command line, need packages that are
 not copied."""
 
+_INSTALLER: Final = "onggi install-client\n"
+"""By which a client that this put there is known."""
+_OTHERS_SHOWN: Final = 3
+
 _WORLD_READS: Final = stat.S_IRUSR | stat.S_IWUSR | stat.S_IRGRP | stat.S_IROTH
 _WORLD_ENTERS: Final = _WORLD_READS | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH
 """The engine runs as any user, and a volume's own group helps only some of them."""
@@ -42,6 +46,7 @@ def install_client(folder: Path) -> str:
         raise SystemExit(f"install-client: {folder} is not a folder; name one")
     try:
         folder.mkdir(parents=True, exist_ok=True)  # a volume is there already
+        note = _look_around(folder)
         with _workspace(folder) as workspace:
             parts = [_copy_package(name, workspace) for name in PACKAGES]
             parts.append(_write_metadata(found, workspace))
@@ -54,9 +59,36 @@ def install_client(folder: Path) -> str:
         why = refused.strerror or str(refused)
         raise SystemExit(
             f"install-client: {folder} cannot be written as uid {os.getuid()}, gid {os.getgid()}: "
-            f"{why} ({refused.filename}); mount a volume there that this user may write"
+            f"{why} ({refused.filename}); name a folder, or mount a volume, that it may write"
         ) from refused
-    return f"client {found.version} is in {folder}"
+    return f"client {found.version} is in {folder}{note}"
+
+
+def _look_around(folder: Path) -> str:
+    """Packages of ours that something else put there (a checkout, pip) are not to be replaced.
+    Other files stay as they are; what to say of them, since they come on the engine's path too."""
+    leftovers = list(folder.glob(".onggi-*"))  # of a run that was killed half way
+    ours = [one for one in folder.glob("onggi-*.dist-info") if _is_ours(one)]
+    there = [name for name in PACKAGES if (folder / name).exists()]
+    if there and not (leftovers or ours):
+        raise SystemExit(
+            f"install-client: {folder / there[0]} is there and was not put there by install-client;"
+            " name an empty folder"
+        )
+    known = {*PACKAGES, "lost+found", *(one.name for one in (*leftovers, *ours))}
+    others = sorted(one.name for one in folder.iterdir() if one.name not in known)
+    if not others:
+        return ""
+    shown = ", ".join(others[:_OTHERS_SHOWN]) + (", ..." if others[_OTHERS_SHOWN:] else "")
+    return (
+        f"; other files are there too ({shown}), which come on the engine's Python path with it: an"
+        " empty folder is better"
+    )
+
+
+def _is_ours(metadata: Path) -> bool:
+    installer = metadata / "INSTALLER"
+    return installer.is_file() and installer.read_text() == _INSTALLER
 
 
 @contextmanager
@@ -94,7 +126,7 @@ def _write_metadata(found: Distribution, workspace: Path) -> Path:
         lines.append(f"[{group}]")
         lines += [f"{p.name} = {p.value}" for p in found.entry_points if p.group == group]
     (target / "entry_points.txt").write_text("\n".join(lines) + "\n")
-    (target / "INSTALLER").write_text("onggi install-client\n")
+    (target / "INSTALLER").write_text(_INSTALLER)
     _open_to_all(target)
     return target
 

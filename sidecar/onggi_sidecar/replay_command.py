@@ -26,6 +26,12 @@ SIZES: Final = "0.94M,1.9M,4.7M,9.4M,18.7M"
 POLICIES: Final = tuple(name.value for name in PolicyName)
 BLOCK_TOKENS: Final = 512
 """Of the public traces that this reads."""
+EPILOG: Final = """\
+A request of the trace is a line of JSON such as
+  {"timestamp": 27482, "hash_ids": [46, 47, 48]}
+hash_ids: ids of the prompt's blocks, in order; the same id is the same block and all before it.
+timestamp: milliseconds from any beginning, never less than the line before's. Other fields are
+ignored."""
 TOKENS_MAX: Final = 10**12
 """Of a size: a hundred times what the largest nodes hold of the smallest models."""
 JOBS_MAX: Final = 1024
@@ -33,25 +39,33 @@ _UNITS: Final = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9}
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EPILOG
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument(
-        "trace", metavar="TRACE", type=Path, help="JSON lines with hash_ids and timestamp"
+        "trace", metavar="TRACE", type=Path, help="a file of requests, one a line, as below"
     )
     parser.add_argument(
-        "--sizes", metavar="TOKENS", default=SIZES, help=f"of the tier, such as {SIZES}"
+        "--sizes", metavar="TOKENS", default=SIZES, help=f"of the tier, in tokens; default: {SIZES}"
     )
     parser.add_argument(
         "--policies",
         metavar="NAMES",
         default=",".join((LIMIT, *POLICIES)),
-        help=f"any of {LIMIT}, {', '.join(POLICIES)}",
+        help=f"any of {LIMIT} (the best there could be), {', '.join(POLICIES)}; default: all",
     )
     parser.add_argument(
-        "--block-tokens", metavar="N", default=str(BLOCK_TOKENS), help="tokens of a block"
+        "--block-tokens",
+        metavar="N",
+        default=str(BLOCK_TOKENS),
+        help=f"tokens of a block; default: {BLOCK_TOKENS}",
     )
     parser.add_argument("--out", metavar="FILE.svg", type=Path, help="draw a picture there")
     parser.add_argument("--json", action="store_true", help="print JSON in place of the table")
     parser.add_argument(
-        "--jobs", metavar="N", default=str(os.cpu_count() or 1), help="processes at once"
+        "--jobs",
+        metavar="N",
+        default=str(os.cpu_count() or 1),
+        help="processes at once; default: one a core",
     )
 
 

@@ -9,7 +9,7 @@ import pytest
 from agent_process import REPOSITORY, SMALL, AgentProcess, StartAgent
 
 from onggi_sidecar.agent_help import EXIT_CODES, agent_help
-from onggi_sidecar.cli import AGENT_FLAGS
+from onggi_sidecar.cli import AGENT_FLAGS, COMMANDS
 from onggi_sidecar.config import AgentConfig
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -42,6 +42,7 @@ def test_the_help_has_every_setting_with_default_and_variable_and_the_exit_codes
         assert f"--{flag} {metavar}," in said.stdout
     assert "  memory = 1GiB\n" in said.stdout
     assert "  extent = 64MiB\n" in said.stdout
+    assert "  memory_max = (as memory)\n" in said.stdout
     for code, meaning in EXIT_CODES.items():
         assert f"  {code:<3} {meaning}\n" in said.stdout
 
@@ -59,10 +60,13 @@ def test_every_flag_is_a_field_of_the_configuration() -> None:
 
 
 def test_a_command_that_is_none_is_refused_with_those_that_are() -> None:
+    said = onggi("fly")
+    assert said.returncode == 2
+    assert all(command in said.stderr for command in COMMANDS)
+    assert "Traceback" not in said.stderr
     said = onggi("agnet")
     assert said.returncode == 2
-    assert "install-client" in said.stderr
-    assert "Traceback" not in said.stderr
+    assert said.stderr == "onggi: there is no agnet; did you mean agent?\n"
 
 
 def test_an_arena_that_would_lie_on_a_disk_is_warned_of(tmp_path: Path) -> None:

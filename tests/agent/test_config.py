@@ -74,9 +74,20 @@ def test_an_empty_variable_counts_as_not_set() -> None:
 def test_a_wrong_field_is_named_with_its_value_and_what_is_right(
     field: str, value: str, right: str
 ) -> None:
-    (line,) = lines({field: value})
+    line = lines({field: value})[0]
     assert line.startswith(f"{field}: {value!r} (in --{field.replace('_', '-')}) is wrong; ")
     assert right in line
+
+
+def test_fields_that_do_not_go_together_are_all_told() -> None:
+    wrong = {"memory": "1", "extent": "3", "disk": "5"}
+    told = [line.partition(":")[0] for line in lines(wrong)]
+    assert told == ["extent", "memory", "disk", "disk_path"]
+
+
+def test_a_size_is_told_once_what_to_write() -> None:
+    (line,) = lines({"memory": "1GB"})
+    assert line.count("write") == 1
 
 
 def test_more_extents_than_the_arenas_header_has_room_for_are_refused() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from onggi_sidecar.cli import main
+from onggi_sidecar.replay_command import BLOCK_TOKENS, SIZES
 
 
 @pytest.fixture
@@ -67,3 +68,12 @@ def test_a_wrong_line_is_named_with_its_file(tmp_path: Path, capsys) -> None:
 def test_a_file_that_is_not_there(tmp_path: Path, capsys) -> None:
     assert main(["replay", str(tmp_path / "none.jsonl")]) == 2
     assert "No such file" in capsys.readouterr().err
+
+
+def test_the_help_has_the_defaults_and_the_format_of_a_line(capsys) -> None:
+    with pytest.raises(SystemExit):
+        main(["replay", "--help"])
+    said = capsys.readouterr().out
+    assert f"default: {BLOCK_TOKENS}" in said
+    assert SIZES in said.replace("\n", "").replace(" ", "")
+    assert '{"timestamp": 27482, "hash_ids": [46, 47, 48]}' in said

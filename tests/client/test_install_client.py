@@ -66,3 +66,26 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(SystemExit, match="file is not a folder"):
         install_client(tmp_path / "file")
+
+
+def test_packages_that_something_else_put_there_are_kept(tmp_path: Path) -> None:
+    """A checkout, or what pip installed."""
+    (tmp_path / "onggi").mkdir()
+    (tmp_path / "onggi" / "mine.py").write_text("kept")
+    metadata = tmp_path / "onggi-0.1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "INSTALLER").write_text("pip\n")
+    with pytest.raises(SystemExit, match="was not put there by install-client"):
+        install_client(tmp_path)
+    assert (tmp_path / "onggi" / "mine.py").read_text() == "kept"
+    (tmp_path / ".onggi-1234").mkdir()  # a run of ours was killed half way
+    install_client(tmp_path)
+    assert not (tmp_path / "onggi" / "mine.py").exists()
+
+
+def test_other_files_in_the_folder_are_told(tmp_path: Path) -> None:
+    assert install_client(tmp_path).endswith(f"is in {tmp_path}")
+    assert install_client(tmp_path).endswith(f"is in {tmp_path}")
+    for name in "abcd":
+        (tmp_path / name).write_text("")
+    assert "other files are there too (a, b, c, ...)" in install_client(tmp_path)
