@@ -72,7 +72,7 @@ def test_fields_that_have_no_one_spelling_are_refused(fields, said) -> None:
 
 @pytest.mark.parametrize("parent", ["p" * 10_000, list(range(10_000)), bytes(10_000)])
 def test_a_long_wrong_value_is_shown_in_part(parent) -> None:
-    with pytest.raises(BadRequest, match="^parent is .*; use 16 bytes$") as error:
+    with pytest.raises(BadRequest, match=r"^parent is .*; use 16 bytes$") as error:
         block_keys([1], 1, parent=parent)
     assert len(str(error.value)) < 130
 
