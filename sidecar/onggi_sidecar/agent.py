@@ -139,6 +139,10 @@ class Agent:
         config, begun_s = self._config, time.monotonic()
         claim = claim_socket(config.socket)
         stack.callback(claim.release)
+        # HTTP's libraries take half a second to load, with the GIL held, and open files for it: not
+        # beside first clients, who may have all the descriptors there are
+        importing = asyncio.create_task(in_daemon_thread(_import_reporting, "onggi-import"))
+        stack.callback(importing.cancel)
         mailbox = Mailbox()
         arena = open_arena(config)
         stack.callback(arena.retire)
@@ -166,6 +170,7 @@ class Agent:
             post=mailbox.post,
         )
         shell.step(self._budgets.present)
+        await importing
         self._serve(shell, mailbox, claim, stack)
         event(
             "listening",
@@ -202,10 +207,7 @@ class Agent:
         self._plane = plane
 
     async def _start_reporting(self, stack: AsyncExitStack) -> None:
-        # HTTP's libraries take half a second to load. An engine that outlived its agent has hits
-        # meanwhile, a little slower; a new one waits for HTTP, which says that the agent is ready.
-        await in_daemon_thread(_import_reporting, "onggi-import")
-        from onggi_sidecar.reporting import Reporting
+        from onggi_sidecar.reporting import Reporting  # loaded by now, see _start
 
         assert self._plane is not None
         assert self._budgets is not None

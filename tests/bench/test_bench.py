@@ -55,7 +55,8 @@ def measured(tmp_path: Path, scratch: Path, *parts: str) -> dict[str, Any]:
     entries: dict[str, Any] = json.loads(result.read_text())["entries"]
     for entry in entries.values():
         for row in (entry, *entry["rows"]):
-            assert row["value"] > 0, row
+            # so few blocks weigh less than an agent's own ups and downs
+            assert row["value"] > 0 or row["name"] == "bytes_per_block/adopted", row
             assert all(ratio > 0 for ratio in row["ratios"].values()), row
         assert entry["how"]
     return entries
