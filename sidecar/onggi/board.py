@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from onggi.copies import COPY_MAX_BYTES, copy, runs
 from onggi.memory import HeldPages
 from onggi_core.board.reader import BoardReader, Seen
+from onggi_core.geometry import ALIGN_BYTES
 from onggi_core.wire.replies import Welcome
 
 if TYPE_CHECKING:
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
 READS_IN_ORDER: Final = platform.machine().lower() in {"x86_64", "amd64", "i686"}
 """Whether two reads of memory happen in the order they are written in, which is what makes a second
 look at the board worth anything. Python has no fence for processors on which they do not."""
-
-UNIT_BYTES: Final = 4096
 
 
 class Shown:
@@ -67,11 +66,11 @@ class Shown:
         if seen is None:
             return False
         units, addresses, arena = seen.units, hold().addresses, self._arena
-        offset, nbytes = units[0] * UNIT_BYTES + self._data_offset, len(units) * page_bytes
+        offset, nbytes = units[0] * ALIGN_BYTES + self._data_offset, len(units) * page_bytes
         if nbytes <= COPY_MAX_BYTES and _in_a_row(units, addresses, page_bytes):
             pieces = [(offset, addresses[0], nbytes)]
         else:
-            offsets = [unit * UNIT_BYTES + self._data_offset for unit in units]
+            offsets = [unit * ALIGN_BYTES + self._data_offset for unit in units]
             pieces = runs(offsets, addresses, page_bytes)
         for offset, address, nbytes in pieces:
             if offset + nbytes > arena.file_bytes or not arena.alive:
@@ -83,11 +82,11 @@ class Shown:
 
 def _in_a_row(units: array[int], addresses: Sequence[int], page_bytes: int) -> bool:
     """Whether pages lie one after the other on both sides, told without a loop."""
-    step, first, count = page_bytes // UNIT_BYTES, units[0], len(units)
+    step, first, count = page_bytes // ALIGN_BYTES, units[0], len(units)
     if count == 1:
         return True
     return (
-        page_bytes % UNIT_BYTES == 0
+        page_bytes % ALIGN_BYTES == 0
         and units[-1] - first == (count - 1) * step
         and addresses[-1] - addresses[0] == (count - 1) * page_bytes
         and units == array("I", range(first, first + count * step, step))

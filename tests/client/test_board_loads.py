@@ -143,6 +143,31 @@ def test_a_place_behind_the_file_is_a_miss(client: Client) -> None:
     assert loaded(client, KEYS) == [page(key) for key in KEYS]
 
 
+def test_a_long_chain_is_loaded_and_told_in_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One message names 65,536 keys at most; what is refused would never count."""
+    keys = chain(9, 2500)
+    pages = [key * 256 for key in keys]
+    told: list[int] = []
+    with AgentProcess(tmp_path, memory="64MiB") as agent:
+        small = Client(agent.socket, spaces=[SpaceSpec(b"s" * 16, 4096, 16)], deadline_s=5.0)
+        assert soon(lambda: small.stats().get("arena_ready_bytes") == 64 << 20)
+        assert small.store(keys, pages).stored == 2500
+        assert soon(lambda: shows(small, keys))
+        note = small.note_loaded
+        monkeypatch.setattr(
+            small, "note_loaded", lambda of, some: (told.append(len(some)), note(of, some))
+        )
+        buffers = [bytearray(4096) for _ in keys]
+        assert small.load(keys, buffers) == 2500
+        assert [bytes(buffer) for buffer in buffers] == pages
+        assert sum(told) == 2500
+        assert max(told) <= 1024
+        assert small.stats()["hit_host_blocks"] == 2500
+        small.close()
+
+
 def test_a_rank_loads_only_what_all_ranks_have(agent: AgentProcess, client: Client) -> None:
     both = Client(agent.socket, spaces=[SPACE, OTHER], deadline_s=2.0)
     assert both.lookup(KEYS).ready == 0

@@ -11,10 +11,8 @@ from array import array
 from dataclasses import dataclass, field
 
 from onggi_core.board.layout import GATE_BYTES, KEY_BYTES, SPACE, SPACES_MAX, Layout
-from onggi_core.geometry import stride
+from onggi_core.geometry import ALIGN_BYTES, stride
 from onggi_core.wire.requests import SpaceSpec
-
-UNIT_BITS = 12
 
 
 @dataclass(slots=True)
@@ -40,7 +38,7 @@ def survey(board: bytes, slots: int, *, extent_bytes: int, extents: int) -> dict
     """Extent -> the room its pages take."""
     seen: set[int | tuple[int, bytes]] = set()
     for slot in sorted(filter(stamps.__getitem__, range(slots)), key=stamps.__getitem__):
-        tag, place = tags[slot], places[slot] << UNIT_BITS
+        tag, place = tags[slot], places[slot] * ALIGN_BYTES
         spec, (extent, within) = spaces.get(tag), divmod(place, extent_bytes)
         if spec is None or extent >= extents:
             continue
