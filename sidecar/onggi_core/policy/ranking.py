@@ -233,8 +233,8 @@ class Ranking:
                 self._enqueue(block)
 
     def _prove(self, block: int, before: int) -> None:
-        """A block was asked for again, and so were all before it. Each block is walked over once
-        in its time here, when that happens first."""
+        """A block was asked for again, and so were all before it: each is walked over once in its
+        time here. One that comes after a proven child is proven when that goes, no leaf before."""
         if before >= PROVEN:
             return
         self.proven += 1
