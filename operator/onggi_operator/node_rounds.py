@@ -13,6 +13,7 @@ from onggi_operator.observe.fleet import Fleet, NodeSnapshot
 from onggi_operator.observe.world import World
 from onggi_operator.plan.grants import NodePlan, plan_node
 from onggi_operator.plan.nodes import ToldMove, is_node_due, node_status, told_moves
+from onggi_operator.plan.quotas import QuotaShare, plan_quota
 
 WRITES_PER_ROUND_MAX: Final = 16
 """Eight a second, so that a cluster in which everything moves at once is written a node after the
@@ -46,6 +47,8 @@ class NodeRounds:
         self._share = share
         self._moves: dict[str, tuple[ToldMove, ...]] = {}
         """Of each node, as last looked at."""
+        self._quotas: dict[Key, QuotaShare] = {}
+        """Of each pool with a quota, as last shared out."""
         self._due: list[_Write] = []
         self._written_s: dict[str, float] = {}
 
@@ -56,6 +59,7 @@ class NodeRounds:
         self._moves = {name: self._moves[name] for name in names if name in self._moves}
         self._written_s = {n: at for n, at in self._written_s.items() if n in set(names)}
         self._due = []
+        self._share_quotas()
         for name in names:
             if (write := self._plan(name, now)) is not None:
                 self._due.append(write)
@@ -80,6 +84,21 @@ class NodeRounds:
             if (move.namespace, move.pool) == pool
         )
 
+    def quota_of(self, pool: Key) -> QuotaShare | None:
+        """What is taken of a pool's quota; None where it has none."""
+        return self._quotas.get(pool)
+
+    def _share_quotas(self) -> None:
+        """What is charged only falls until the next round, but for what is granted in this one and
+        for pods that come: those are promised their min whatever others hold."""
+        now_s, fresh_s = self._clock(), self._world.fresh_s()
+        shares = {}
+        for key, pool in self._world.pools().items():
+            if pool.quota.bounds:
+                agents, before = self._fleet.members(key), self._quotas.get(key)
+                shares[key] = plan_quota(agents, pool, before, now_s=now_s, fresh_s=fresh_s)
+        self._quotas = shares
+
     def _plan(self, name: str, now: str) -> _Write | None:
         """Between a node's snapshot and its grants nothing is awaited: an answer given meanwhile
         would be one that the plan does not know of."""
@@ -89,7 +108,11 @@ class NodeRounds:
             return None
         pools = self._world.pools()
         fresh_s = self._world.fresh_s()
-        plan = plan_node(node, pools, now_s=now_s, fresh_s=fresh_s, share=self._share)
+        plan = plan_node(
+            node, pools, now_s=now_s, fresh_s=fresh_s, share=self._share, quotas=self._quotas
+        )
+        for key, grown_bytes in plan.grown.items():
+            self._quotas[key] = self._quotas[key].less(grown_bytes)
         self._fleet.grant(plan.sharing.sizes, plan.told, plan.moved, now_s=now_s)
         if plan.looked:
             self._fleet.looked(name, now_s=now_s)

@@ -11,6 +11,8 @@ from onggi_core.heartbeat import Mode
 from onggi_core.policy.names import PolicyName
 from onggi_core.quantity import parse_quantity
 from onggi_operator.durations import duration_s
+from onggi_operator.lifecycle import Lifecycle, read_lifecycle
+from onggi_operator.tenancy import PoolQuota, read_pool_quota
 
 
 class EngineKind(str, Enum):
@@ -123,16 +125,6 @@ class Placement:
 
 
 @dataclass(frozen=True, slots=True)
-class Lifecycle:
-    """How long a new agent takes to grow to its grant, and an agent that ends to write out;
-    `disk_retention_s` 0 keeps what dead pods left on a node for ever."""
-
-    ramp_up_s: int
-    drain_deadline_s: int
-    disk_retention_s: int
-
-
-@dataclass(frozen=True, slots=True)
 class Failure:
     """What one read or write of the disk may take."""
 
@@ -184,6 +176,7 @@ class Pool:
     policy: PolicyName
     disk: DiskTier | None
     placement: Placement
+    quota: PoolQuota
     lifecycle: Lifecycle
     failure: Failure
     security: Security
@@ -221,7 +214,7 @@ def _older(missing: KeyError) -> str:
 
 def _read(meta: Mapping[str, Any], spec: Mapping[str, Any], status: Mapping[str, Any]) -> Pool:
     tiers = {tier["type"]: tier for tier in spec["tiers"]}
-    identity, lifecycle, security = spec["identity"], spec["lifecycle"], spec["security"]
+    identity, security = spec["identity"], spec["security"]
     return Pool(
         namespace=meta["namespace"],
         name=meta["name"],
@@ -235,11 +228,8 @@ def _read(meta: Mapping[str, Any], spec: Mapping[str, Any], status: Mapping[str,
         policy=POLICIES[spec["eviction"]["policy"]],
         disk=_disk(tiers["LocalDisk"]["localDisk"]) if "LocalDisk" in tiers else None,
         placement=_placement(spec["placement"]),
-        lifecycle=Lifecycle(
-            ramp_up_s=duration_s(lifecycle["rampUp"]),
-            drain_deadline_s=duration_s(lifecycle["drain"]["deadline"]),
-            disk_retention_s=duration_s(kept) if (kept := lifecycle.get("diskRetention")) else 0,
-        ),
+        quota=read_pool_quota(spec["quota"]),
+        lifecycle=read_lifecycle(spec["lifecycle"]),
         failure=Failure(duration_s(spec["failure"]["diskDeadline"])),
         security=Security(security["runAsUser"], security["group"]),
         injection=_injection(spec["injection"]),

@@ -22,6 +22,7 @@ from onggi_operator.inject.outcome import (
 from onggi_operator.inject.plan import plan_injection
 from onggi_operator.inject.quota import Quota, read_quota
 from onggi_operator.inject.request import read_request
+from onggi_operator.lifecycle import Lifecycle
 from onggi_operator.pool import (
     Configure,
     DiskTier,
@@ -31,7 +32,6 @@ from onggi_operator.pool import (
     Hugepages,
     Identity,
     Injection,
-    Lifecycle,
     Medium,
     MemoryTier,
     Placement,
@@ -41,6 +41,7 @@ from onggi_operator.pool import (
     Security,
     UpdatePolicy,
 )
+from onggi_operator.tenancy import PoolQuota
 from onggi_operator.webhook.review import Review, answer
 
 __all__ = [
@@ -73,6 +74,7 @@ POOL = Pool(
     policy=PolicyName.ADAPTIVE,
     disk=None,
     placement=Placement(Rebalance.AUTO, 60, 512 * 1024**2, 5, Scheduling.PREFER),
+    quota=PoolQuota(),
     lifecycle=Lifecycle(60, 10, 0),
     failure=Failure(2),
     security=Security(64646, 64646),

@@ -62,6 +62,7 @@ def body(**changes: Any) -> dict[str, Any]:
             "threshold": 5,
             "scheduling": "Prefer",
         },
+        "quota": {},
         "lifecycle": {"rampUp": "1m", "drain": {"deadline": "10s"}},
         "failure": {"diskDeadline": "2s"},
         "security": {"runAsUser": 64646, "group": 64646},

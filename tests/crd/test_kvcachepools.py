@@ -56,6 +56,7 @@ def test_an_empty_spec_becomes_a_working_pool(server: Any) -> None:
             "threshold": 5,
             "scheduling": "Prefer",
         },
+        "quota": {},
         "lifecycle": {"rampUp": "1m", "drain": {"deadline": "10s"}},
         "failure": {"diskDeadline": "2s"},
         "security": {"runAsUser": 64646, "group": 64646},

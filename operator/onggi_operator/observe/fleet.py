@@ -86,6 +86,8 @@ class Fleet:
         self._gone: dict[str, AgentSnapshot] = {}
         """Of those, the ones whose pods have gone since: charged until their lease ends."""
         self._here: dict[str, list[PodView]] = {}
+        self._members: dict[Key, list[PodView]] = {}
+        """Pods with an agent, by the pool that they ask for."""
         self._requested: dict[str, int] = {}
         self._looked_s: dict[str, float] = {}
         self._leaving: frozenset[str] = frozenset()
@@ -139,7 +141,10 @@ class Fleet:
         here: dict[str, list[PodView]] = {name: [] for _, name in self._nodes}
         requested = dict.fromkeys(here, 0)
         alive = set()
+        members: dict[Key, list[PodView]] = {}
         for pod in self._pods.values():
+            if isinstance(pod, PodView) and pod.sizes is not None:
+                members.setdefault((pod.namespace, pod.pool), []).append(pod)
             if pod.node in here:
                 requested[pod.node] += pod.request_bytes
                 if isinstance(pod, PodView) and pod.sizes is not None:
@@ -157,7 +162,7 @@ class Fleet:
             if uid not in alive and uid in self._accounts:
                 self._gone[uid] = replace(agent, gone=True)
         self._last_seen = {}
-        self._here, self._requested = here, requested
+        self._here, self._requested, self._members = here, requested, members
         leaving = {node.name for node in self._nodes.values() if node.leaving}
         self._leaving = frozenset(
             pod.uid
@@ -167,6 +172,12 @@ class Fleet:
         )
         self._looked_s = {name: at for name, at in self._looked_s.items() if name in here}
         return tuple(sorted(here))
+
+    def members(self, pool: Key) -> tuple[AgentSnapshot, ...]:
+        """A pool's agents on all nodes and on none yet, as they are at this moment."""
+        agents = [self._agent(pod) for pod in self._members.get(pool, ())]
+        gone = [one for one in self._gone.values() if (one.namespace, one.pool) == pool]
+        return tuple(sorted((*agents, *gone), key=lambda agent: agent.uid))
 
     def node(self, name: str, *, now_s: float) -> NodeSnapshot | None:
         """A node as it is at this moment; None when it went away since the last look."""
@@ -201,7 +212,8 @@ class Fleet:
             sizes=pod.sizes,
             deleting=pod.deleting,
             gone=False,
-            newborn=pod.created > self._newborn_after,
+            # Nobody can have told an agent to grow that has no node yet.
+            newborn=not pod.node or pod.created > self._newborn_after,
             heard_s=None if account is None else account.heard_s,
             began_s=known.began_s,
             moved_s=known.moved_s,

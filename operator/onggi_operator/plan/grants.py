@@ -1,18 +1,23 @@
 """A node's plan: what it offers, and what each agent on it is told."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Final
 
 from onggi_operator.kube.reflector import Key
 from onggi_operator.observe.fleet import AgentSnapshot, NodeSnapshot
-from onggi_operator.plan.ledger import Claim, settle
+from onggi_operator.plan.claims import claim_of, listens
+from onggi_operator.plan.ledger import Claim, Room, settle
+from onggi_operator.plan.quotas import QuotaShare
 from onggi_operator.plan.rebalance import UNIT_BYTES, Sharing, Taker, Why, share_out
 from onggi_operator.plan.worth import worth_of
 from onggi_operator.pool import Medium, Pool, Rebalance
 
 SHARE_DEFAULT: Final = 0.5
 """Of what no pod on the node asked for."""
+
+NO_QUOTAS: Final[Mapping[Key, QuotaShare]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +34,8 @@ class NodePlan:
     advised: Sharing
     looked: bool
     """Whether this round looked at who should have more."""
+    grown: Mapping[Key, int]
+    """What was given to agents of each pool whose quota bounds memory."""
 
 
 def offered_bytes(node: NodeSnapshot, *, share: float) -> int:
@@ -48,13 +55,17 @@ def plan_node(
     now_s: float,
     fresh_s: float,
     share: float = SHARE_DEFAULT,
+    quotas: Mapping[Key, QuotaShare] = NO_QUOTAS,
 ) -> NodePlan:
     """The same snapshot and time give the same plan. `fresh_s`: an agent that has not reported for
-    longer does not hear."""
+    longer does not hear. `quotas` are what is left of each pool's, by this moment."""
     offered = offered_bytes(node, share=share)
     pairs = [(one, pools.get((one.namespace, one.pool))) for one in node.agents]
-    claims = [claim_of(one, pool, now_s, fresh_s) for one, pool in pairs]
-    budget = offered - sum(c.surely_held_bytes for c in claims if not _takes_part(c))
+    claims = [
+        _capped(claim_of(one, pool, now_s, fresh_s), quotas.get((one.namespace, one.pool)))
+        for one, pool in pairs
+    ]
+    budget = offered - sum(c.surely_held_bytes for c in claims if not listens(c))
     looked = node.since_look_s >= _interval_s(pairs)
     turns = {one.uid: looked and _is_turn(one, pool, now_s) for one, pool in pairs}
 
@@ -62,54 +73,51 @@ def plan_node(
         return [
             _taker(one, pool, claim, turns[one.uid], allowed, now_s)
             for (one, pool), claim in zip(pairs, claims, strict=True)
-            if _takes_part(claim)
+            if listens(claim)
         ]
 
     sharing = share_out(takers(Rebalance.AUTO), budget)
     advised = sharing
     if any(pool and pool.placement.rebalance is Rebalance.DRY_RUN for _, pool in pairs):
         advised = share_out(takers(Rebalance.AUTO, Rebalance.DRY_RUN), budget)
+    rooms = _rooms(node.agents, quotas)
+    by_agent = {
+        one.uid: rooms[key] for one in node.agents if (key := (one.namespace, one.pool)) in rooms
+    }
+    told = settle(claims, sharing.sizes, offered, by_agent)
     return NodePlan(
         node=node.node.name,
         offered_bytes=offered,
         claims=tuple(claims),
-        told=settle(claims, sharing.sizes, offered),
+        told=told,
         moved=frozenset(
             move.uid for move in sharing.moves if move.why in (Why.WORTH_MORE, Why.WORTH_LESS)
         ),
         sharing=sharing,
         advised=advised,
         looked=looked,
+        grown={key: (quotas[key].room_bytes or 0) - room.bytes for key, room in rooms.items()},
     )
+
+
+def _rooms(agents: Iterable[AgentSnapshot], quotas: Mapping[Key, QuotaShare]) -> dict[Key, Room]:
+    """Of the pools that have agents here and a bound on memory."""
+    here = {(one.namespace, one.pool) for one in agents} & quotas.keys()
+    bounds = {key: quotas[key].room_bytes for key in here}
+    return {key: Room(room_bytes) for key, room_bytes in bounds.items() if room_bytes is not None}
+
+
+def _capped(claim: Claim, quota: QuotaShare | None) -> Claim:
+    """Of agents that listen; what others may hold is what it is."""
+    if quota is None or (cap := quota.caps.get(claim.uid)) is None:
+        return claim
+    return replace(claim, ceiling_bytes=max(claim.floor_bytes, min(claim.ceiling_bytes, cap)))
 
 
 def _interval_s(pairs: Sequence[tuple[AgentSnapshot, Pool | None]]) -> float:
     """The shortest of the node's pools: memory can only change hands between agents that are looked
     at together. None of them is moved more often than its own pool says."""
     return min((pool.placement.interval_s for _, pool in pairs if pool is not None), default=0.0)
-
-
-def claim_of(one: AgentSnapshot, pool: Pool | None, now_s: float, fresh_s: float) -> Claim:
-    """The floor is what the agent starts with: the scheduler reserved it, and an agent that starts
-    anew takes it unasked. The ceiling follows the pool where that became less."""
-    floor = one.sizes.memory_bytes
-    ceiling = one.sizes.memory_max_bytes
-    if pool is not None and one.held is not None:
-        ceiling = max(floor, min(ceiling, pool.memory.max_bytes))
-    return Claim(
-        uid=one.uid,
-        floor_bytes=floor,
-        ceiling_bytes=ceiling,
-        granted_bytes=one.granted_bytes,
-        answered_bytes=one.answered_bytes,
-        held_bytes=None if one.held is None else one.held.host_bytes,
-        newborn=one.newborn,
-        speaks=not one.gone and one.heard_s is not None and now_s - one.heard_s <= fresh_s,
-    )
-
-
-def _takes_part(claim: Claim) -> bool:
-    return claim.speaks and claim.held_bytes is not None
 
 
 def _is_turn(one: AgentSnapshot, pool: Pool | None, now_s: float) -> bool:

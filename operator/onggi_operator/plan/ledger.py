@@ -14,6 +14,8 @@ next report. Nothing is taken from anyone for the sake of an agent that was not 
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +51,29 @@ class Claim:
         return self.floor_bytes if self.held_bytes is None else self.charged_bytes
 
 
+@dataclass(slots=True)
+class Room:
+    """What may still be given to agents that share one bound wider than their node."""
+
+    bytes: int
+
+
+NO_ROOMS: Final[Mapping[str, Room]] = MappingProxyType({})
+
+
 def charged(claims: Iterable[Claim]) -> int:
     """By the most that is known, what agents hold together."""
     return sum(claim.charged_bytes for claim in claims)
 
 
 def settle(
-    claims: Sequence[Claim], targets: Mapping[str, int], offered_bytes: int
+    claims: Sequence[Claim],
+    targets: Mapping[str, int],
+    offered_bytes: int,
+    rooms: Mapping[str, Room] = NO_ROOMS,
 ) -> dict[str, int]:
-    """What each agent that hears is told, on its way to its target.
+    """What each agent that hears is told, on its way to its target. `rooms` are by agent, those
+    of pools whose memory is bounded beyond this node; what is given here leaves them.
 
     Less is told at once. More is told only out of room that nobody is charged for, which a shrink
     makes when it is reported and not when it is told. Who is first in line (the least granted, so
@@ -73,7 +89,11 @@ def settle(
         if lacking <= 0:
             told[claim.uid] = target
             continue
-        given = min(lacking, max(0, room_bytes))
+        wider = rooms.get(claim.uid)
+        most = room_bytes if wider is None else min(room_bytes, wider.bytes)
+        given = min(lacking, max(0, most))
         told[claim.uid] = claim.charged_bytes + given
         room_bytes -= given
+        if wider is not None:
+            wider.bytes -= given
     return told

@@ -69,7 +69,7 @@ def _told(
     promised = (plan.advised if dry_run else plan.sharing).promised
     hits = f"sharing out anew promises {min(promised, 9.99):.0%} more hits"
     message = {
-        Why.BUDGET_SHRANK: f"the node has less to give, or the pool's max fell; {tokens}",
+        Why.BUDGET_SHRANK: f"the node has less to give, or the pool's max or quota fell; {tokens}",
         Why.ROOM: "there is memory that nobody has",
         Why.WORTH_MORE: f"{tokens}; {hits}",
         Why.WORTH_LESS: f"{tokens}, and more elsewhere; {hits}",

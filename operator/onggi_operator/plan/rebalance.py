@@ -29,7 +29,8 @@ class Why(str, Enum):
     """Why an agent's share changes."""
 
     BUDGET_SHRANK = "BudgetShrank"
-    """The node gives less than before, or another pod was promised it."""
+    """The node gives less than before, or the pool does: its max or its quota fell, or another pod
+    was promised it."""
     ROOM = "Room"
     """There was memory that nobody had."""
     WORTH_MORE = "WorthMore"
