@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from onggi_operator.apply.nodes import write_node
@@ -11,6 +11,13 @@ from onggi_operator.kube.client import ApiClient, ApiError
 from onggi_operator.kube.reflector import Key
 from onggi_operator.observe.fleet import Fleet, NodeSnapshot
 from onggi_operator.observe.world import World
+from onggi_operator.plan.allocation import (
+    NOTHING_KNOWN,
+    Allocation,
+    NodeFindings,
+    gathered,
+    look_at,
+)
 from onggi_operator.plan.grants import NodePlan, plan_node
 from onggi_operator.plan.nodes import ToldMove, is_node_due, node_status, told_moves
 from onggi_operator.plan.quotas import QuotaShare, plan_quota
@@ -49,6 +56,8 @@ class NodeRounds:
         """Of each node, as last looked at."""
         self._quotas: dict[Key, QuotaShare] = {}
         """Of each pool with a quota, as last shared out."""
+        self._allocations: dict[Key, Allocation] = {}
+        """Of pools, as last planned, without their quotas."""
         self._due: list[_Write] = []
         self._written_s: dict[str, float] = {}
 
@@ -60,10 +69,12 @@ class NodeRounds:
         self._written_s = {n: at for n, at in self._written_s.items() if n in set(names)}
         self._due = []
         self._share_quotas()
+        found: list[NodeFindings] = []
         for name in names:
-            if (write := self._plan(name, now)) is not None:
+            if (write := self._plan(name, now, found)) is not None:
                 self._due.append(write)
             await asyncio.sleep(0)  # between nodes, agents are answered
+        self._allocations = gathered(found)
 
     async def write(self) -> None:
         """What the last plan noted. Raises Unreachable."""
@@ -88,6 +99,11 @@ class NodeRounds:
         """What is taken of a pool's quota; None where it has none."""
         return self._quotas.get(pool)
 
+    def allocation_of(self, pool: Key) -> Allocation:
+        """What is known of a pool's memory, as last planned."""
+        known = self._allocations.get(pool, NOTHING_KNOWN)
+        return replace(known, quota=self._quotas.get(pool))
+
     def _share_quotas(self) -> None:
         """What is charged only falls until the next round, but for what is granted in this one and
         for pods that come: those are promised their min whatever others hold."""
@@ -99,7 +115,7 @@ class NodeRounds:
                 shares[key] = plan_quota(agents, pool, before, now_s=now_s, fresh_s=fresh_s)
         self._quotas = shares
 
-    def _plan(self, name: str, now: str) -> _Write | None:
+    def _plan(self, name: str, now: str, found: list[NodeFindings]) -> _Write | None:
         """Between a node's snapshot and its grants nothing is awaited: an answer given meanwhile
         would be one that the plan does not know of."""
         now_s = self._clock()
@@ -113,6 +129,7 @@ class NodeRounds:
         )
         for key, grown_bytes in plan.grown.items():
             self._quotas[key] = self._quotas[key].less(grown_bytes)
+        found.append(look_at(node, plan, now_s=now_s))
         self._fleet.grant(plan.sharing.sizes, plan.told, plan.moved, now_s=now_s)
         if plan.looked:
             self._fleet.looked(name, now_s=now_s)

@@ -101,7 +101,14 @@ class Reconciler:
         due = []
         for pool in snapshot:
             moves = self._nodes.moves_of(pool.key)
-            wanted = plan_status(pool, now_s=now_s, now=now, moves=moves, node_uids=node_uids)
+            wanted = plan_status(
+                pool,
+                now_s=now_s,
+                now=now,
+                moves=moves,
+                node_uids=node_uids,
+                allocated=self._nodes.allocation_of(pool.key),
+            )
             if self._is_due(pool, wanted, now_s):
                 due.append((self._written_s.get(pool.key, 0.0), pool.key, pool, wanted))
             await asyncio.sleep(0)  # between pools, agents are answered

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from onggi_core.quantity import parse_quantity
 
@@ -16,6 +16,9 @@ class PoolUse:
 
     def __add__(self, other: "PoolUse") -> "PoolUse":
         return PoolUse(self.memory_bytes + other.memory_bytes, self.disk_bytes + other.disk_bytes)
+
+
+NOTHING_USED: Final = PoolUse()
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ from onggi_operator.pool import (
     Security,
     UpdatePolicy,
 )
-from onggi_operator.tenancy import PoolQuota
+from onggi_operator.tenancy import NOTHING_USED, PoolQuota, PoolUse
 from onggi_operator.webhook.review import Review, answer
 
 __all__ = [
@@ -133,13 +133,14 @@ def plan(
     quotas: Quotas = (),
     pod_security: str | None = None,
     install: Installation = INSTALL,
+    promised: PoolUse = NOTHING_USED,
     **changes: Any,
 ) -> Outcome:
     asked = read_request(body)
     if isinstance(asked, (Skipped, Untouched)):
         return asked
     where = Namespace("team-a", limits, quotas, pod_security)
-    return plan_injection(body, where, asked, replace(pool, **changes), install)
+    return plan_injection(body, where, asked, replace(pool, **changes), install, promised)
 
 
 def inject(

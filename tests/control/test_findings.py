@@ -5,8 +5,11 @@ from typing import Any
 import pytest
 
 from onggi_core.heartbeat import Lookups, TierBlocks, TierBytes
+from onggi_operator.plan.allocation import Allocation
 from onggi_operator.plan.findings import ATTACH_S, NOTHING_FOUND_BLOCKS
+from onggi_operator.plan.quotas import QuotaShare
 from onggi_operator.plan.status import plan_status
+from onggi_operator.tenancy import PoolQuota, PoolUse
 
 GI = 1 << 30
 MIB = 1 << 20
@@ -143,3 +146,65 @@ def test_no_message_moves_while_only_counters_do(kit: Any) -> None:
         now_s=100,
     )
     assert look(world)["conditions"] == first["conditions"]
+
+
+# ---- what the ledger tells of the memory
+
+
+def quota(hard: PoolQuota, **changes: Any) -> QuotaShare:
+    return QuotaShare(hard, PoolUse(GI, 0), {}, 0, **changes)
+
+
+def allocated(world: Any, **known: Any) -> dict[str, Any]:
+    (snapshot,) = world.snapshot(now_s=100.0)
+    now = "2026-01-01T01:00:10Z"
+    return plan_status(snapshot, now_s=100.0, now=now, node_uids={}, allocated=Allocation(**known))
+
+
+BOUND = PoolQuota(memory_bytes=2 * GI)
+
+
+@pytest.mark.parametrize(
+    ("known", "expected"),
+    [
+        ({}, ("True", "Allocated")),
+        ({"quota": quota(BOUND)}, ("True", "Allocated")),
+        ({"quota": quota(BOUND, reached=True)}, ("True", "QuotaReached")),
+        ({"quota": quota(BOUND, reached=True, exceeded=True)}, ("False", "QuotaExceeded")),
+        ({"node_full": True}, ("True", "NodeFull")),
+        ({"node_full": True, "quota": quota(BOUND, reached=True)}, ("True", "QuotaReached")),
+        ({"below_min": frozenset({"uid-one"})}, ("False", "BelowMin")),
+        ({"below_min": frozenset({"uid-of-another"})}, ("True", "Allocated")),
+    ],
+)
+def test_allocation_is_told_with_its_reason(
+    kit: Any, known: dict[str, Any], expected: tuple[str, str]
+) -> None:
+    status = allocated(one_agent(kit), **known)
+    assert found(status, "CapacityAllocated") == expected
+    shown = expected[1] if expected[0] == "False" else "AllReady"
+    assert status["display"]["reason"] == shown
+
+
+def test_who_stays_below_its_min_is_named(kit: Any) -> None:
+    status = allocated(one_agent(kit), below_min=frozenset({"uid-one"}))
+    assert told(status, "CapacityAllocated") == (
+        "Agents that did not get what their pods requested, and say why in their logs: one."
+    )
+
+
+def test_a_quota_is_shown_with_what_is_taken_of_it(kit: Any) -> None:
+    status = allocated(one_agent(kit), quota=quota(BOUND))
+    assert status["quota"] == {"hard": {"memoryBytes": 2 * GI}, "used": {"memoryBytes": GI}}
+    assert allocated(one_agent(kit))["quota"] is None
+
+
+def test_a_bound_that_was_taken_away_leaves_the_status(kit: Any) -> None:
+    """A merge patch only takes away what it names."""
+    both = {"memoryBytes": 1, "diskBytes": 1}
+    body = kit.body(status={"quota": {"hard": dict(both), "used": dict(both)}})
+    world = kit.world(kit.pod("one"), pool=body)
+    assert allocated(world, quota=quota(BOUND))["quota"] == {
+        "hard": {"memoryBytes": 2 * GI, "diskBytes": None},
+        "used": {"memoryBytes": GI, "diskBytes": None},
+    }

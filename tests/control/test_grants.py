@@ -9,6 +9,7 @@ from onggi_core.heartbeat import TierBytes
 from onggi_operator.observe.fleet import AgentSnapshot, NodeSnapshot
 from onggi_operator.observe.nodes import CacheNodeView, NodeView
 from onggi_operator.observe.pods import AgentSizes
+from onggi_operator.plan.allocation import BELOW_MIN_S, NOTHING_KNOWN, gathered, look_at
 from onggi_operator.plan.grants import disk_limit_bytes, offered_bytes, plan_node
 from onggi_operator.plan.nodes import (
     MEASURED_INTERVAL_S,
@@ -45,6 +46,7 @@ def agent(uid: str, held: int | None = 64, **changes: Any) -> AgentSnapshot:
         answered_bytes=None,
         held=None if held is None else TierBytes(held * MIB, 0),
         used=TierBytes(),
+        ready_bytes=64 * MIB,
         tokens_per_s=100.0,
         curve=(),
         pending_blocks=0,
@@ -182,6 +184,33 @@ def test_a_pool_that_gives_less_takes_from_running_agents(pools: Any, status_kit
 def test_an_agent_of_a_pool_that_is_gone_keeps_what_it_has(pools: Any) -> None:
     had = agent("a", 256, target_bytes=256 * MIB, granted_bytes=256 * MIB, curve=STEEP)
     assert mib(plan(node(had, offer=2048), {}).told) == {"a": 256}
+
+
+# ---- what is found of a pool's memory
+
+
+def test_a_node_is_full_when_its_agents_have_all_and_could_have_more(pools: Any) -> None:
+    two = (agent("a"), agent("b"))
+
+    def full(offer: int, **changes: Any) -> bool:
+        snapshot = node(*two, offer=offer)
+        found = gathered([look_at(snapshot, plan(snapshot, pools(**changes)), now_s=NOW_S)])
+        return found.get(("team-a", "chat"), NOTHING_KNOWN).node_full
+
+    assert full(512)
+    assert not full(1024), "both have all that their limits have room for"
+    assert not full(4096)
+
+
+def test_memory_that_does_not_come_is_told_after_two_minutes(pools: Any) -> None:
+    def lacking(**changes: Any) -> frozenset[str]:
+        snapshot = node(agent("a", ready_bytes=0, **changes), agent("b"))
+        found = gathered([look_at(snapshot, plan(snapshot, pools()), now_s=NOW_S)])
+        return found.get(("team-a", "chat"), NOTHING_KNOWN).below_min
+
+    assert lacking(began_s=NOW_S - BELOW_MIN_S) == frozenset()
+    assert lacking(began_s=NOW_S - BELOW_MIN_S - 1) == {"a"}
+    assert lacking(heard_s=NOW_S - 31) == frozenset(), "a silent one is told by another condition"
 
 
 # ---- what a person sees

@@ -223,12 +223,13 @@ class Beat:
     node: str = "n1"
     capacity: TierBytes = TierBytes()  # noqa: RUF009 - frozen
     used: TierBytes = TierBytes()  # noqa: RUF009 - frozen
+    arena_ready_bytes: int = 0
     pending_blocks: int = 0
     draining: bool = False
 
 
 TestLateWorld = LateWorld.TestCase
-TestLateWorld.settings = settings(max_examples=60, stateful_step_count=40)
+TestLateWorld.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 
 
 @pytest.mark.soak
@@ -236,5 +237,5 @@ def test_for_long() -> None:
     from hypothesis.stateful import run_state_machine_as_test
 
     run_state_machine_as_test(
-        LateWorld, settings=settings(max_examples=5000, stateful_step_count=80)
+        LateWorld, settings=settings(max_examples=5000, stateful_step_count=80, deadline=None)
     )

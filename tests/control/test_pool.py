@@ -39,7 +39,7 @@ def test_an_engine_has_one_kind_however_it_is_spelt(
 
 
 @pytest.mark.parametrize(
-    "field", ["placement", "eviction", "lifecycle", "security", "identity", "failure"]
+    "field", ["placement", "quota", "eviction", "lifecycle", "security", "identity", "failure"]
 )
 def test_a_cluster_with_an_older_schema_is_told_what_to_do(kit: Any, field: str) -> None:
     """The schema fills every field in; one that is absent is not in the cluster's schema."""

@@ -10,12 +10,15 @@ import yaml
 
 from onggi_core.heartbeat import Lookups, TierBlocks, TierBytes
 from onggi_operator.observe.world import AGENT_KEPT_S
+from onggi_operator.plan.allocation import Allocation
 from onggi_operator.plan.conditions import Reason, Type
 from onggi_operator.plan.events import EVENTS_PER_ROUND_MAX, plan_events
 from onggi_operator.plan.nodes import ToldMove
+from onggi_operator.plan.quotas import QuotaShare
 from onggi_operator.plan.rebalance import Why
 from onggi_operator.plan.status import plan_status, short_count
 from onggi_operator.plan.writes import STRUCTURE_INTERVAL_S, is_due
+from onggi_operator.tenancy import PoolQuota, PoolUse
 
 ROOT = Path(__file__).resolve().parents[2]
 NOW = "2026-01-01T02:00:00Z"
@@ -244,6 +247,7 @@ def test_the_schema_has_what_is_written_and_no_more(kit: Any) -> None:
         now=NOW,
         node_uids={"n1": "a", "n2": "b"},
         moves=[move],
+        allocated=Allocation(quota=QuotaShare(PoolQuota(2, 2), PoolUse(1, 1), {}, 1)),
     )
     text = (ROOT / "crds/v1alpha1/kvcachepools.yaml").read_text()
     schema = yaml.safe_load(text)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]

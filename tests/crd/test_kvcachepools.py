@@ -99,6 +99,19 @@ def test_sizes_may_be_quantities_or_plain_numbers(server: Any, tiers: list[Any])
     created(server, pool(tiers=tiers))
 
 
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"quota": {"memory": "1Gi"}},
+        {"quota": {"memory": "512Mi"}, "tiers": [memory(min="512Mi", max="4Gi")]},
+        {"quota": {"memory": 2**40, "disk": "2Gi"}, "tiers": [memory(), disk(max="2Gi")]},
+    ],
+)
+def test_a_quota_has_room_for_one_pod(server: Any, spec: dict[str, Any]) -> None:
+    pool_made = read_pool(created(server, pool(**spec)))
+    assert pool_made.quota.memory_bytes
+
+
 TIER = "spec.tiers[0]"
 MEMORY_MAX = "spec.tiers[0].memory.max"
 DISK = "spec.tiers[1].localDisk"
@@ -148,6 +161,13 @@ def on_host(path: str) -> list[dict[str, Any]]:
         ({"engine": {"configure": "Off"}}, "spec.engine.configure", 'supported values: "Auto", "Manual"'),
         *(({"placement": {"interval": text}}, "spec.placement.interval", TIME) for text in ("", "5", "5 m", "1d", "1.5h", "-5s")),
         *(({"placement": {"interval": text}}, "spec.placement.interval", "must be from 10s to 1h") for text in ("9s", "61m")),
+        ({"quota": {"memory": "1GB"}}, "spec.quota.memory", QUANTITY),
+        ({"quota": {"disk": "1GB"}, "tiers": [memory(), disk(max="1Gi")]}, "spec.quota.disk", 'must be a Kubernetes quantity such as 20Gi or 20G (not 20GB); is "1GB"'),
+        ({"quota": {"memory": "512Mi"}}, "spec", "quota.memory must have room for one pod: at least memory.min, or memory.max where there is no min; is 512Mi"),
+        ({"quota": {"memory": "1Gi"}, "tiers": [memory(min="2Gi", max="4Gi")]}, "spec", "quota.memory must have room for one pod"),
+        ({"quota": {"memory": -1}}, "spec", "quota.memory must have room for one pod"),
+        ({"quota": {"disk": "1Gi"}, "tiers": [memory(), disk(max="2Gi")]}, "spec", "quota.disk must have room for one pod: at least localDisk.max; is 1Gi"),
+        ({"quota": {"disk": "1Gi"}}, "spec", "quota.disk is only used with a tier of type LocalDisk; leave it out or add the tier"),
         ({"placement": {"step": "1GB"}}, "spec.placement.step", QUANTITY),
         ({"placement": {"step": "1Mi"}}, "spec.placement.step", "must be at least 64Mi, the unit in which the arena is given out"),
         ({"placement": {"threshold": 101}}, "spec.placement.threshold", "should be less than or equal to 100"),

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
+from onggi_operator.tenancy import NOTHING_USED, PoolUse
+
 Patch = tuple[Mapping[str, Any], ...]
 """JSON patch operations (RFC 6902), in order."""
 
@@ -55,6 +57,8 @@ class SkipReason(str, Enum):
     POD_SECURITY = "PodSecurity"
     """The namespace enforces Pod Security `baseline` or `restricted`, and the pool's disk is a
     HostPath, which these refuse."""
+    POOL_QUOTA = "PoolQuota"
+    """The pool's `spec.quota` has no room for what another agent starts with."""
     POOL_UNREADABLE = "PoolUnreadable"
     """The pool holds something that this version cannot read."""
     PORT_TAKEN = "PortTaken"
@@ -79,11 +83,13 @@ class SkipReason(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Injected:
-    """The pod gets an agent. `status` is what the pod's annotation will say."""
+    """The pod gets an agent. `status` is what the pod's annotation will say, `takes` what it takes
+    of its pool's quota."""
 
     patch: Patch
     status: str
     warnings: tuple[str, ...] = ()
+    takes: PoolUse = NOTHING_USED
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,7 @@ from onggi_operator.inject.quota import quota_conflict
 from onggi_operator.inject.request import Request, annotations_of
 from onggi_operator.inject.revision import chosen
 from onggi_operator.pool import Medium, Pool
+from onggi_operator.tenancy import NOTHING_USED, PoolUse
 
 NATIVE_SIDECARS_SINCE: Final = (1, 29)
 
@@ -45,8 +46,9 @@ def plan_injection(
     request: Request,
     pool: Pool,
     install: Installation,
+    promised: PoolUse = NOTHING_USED,
 ) -> Outcome:
-    """What this pod gets."""
+    """What this pod gets; `promised` is what others take of the pool's quota."""
     spec = pod["spec"]
     if already_injected(pod, pool.name):
         return Untouched("has its agent already")
@@ -64,6 +66,9 @@ def plan_injection(
     sizes = _sizes(request, pool)
     if isinstance(sizes, Skipped):
         return sizes
+    takes = PoolUse(sizes.memory_request_bytes, sizes.disk_bytes)
+    if conflict := _over_quota(pool, promised, takes):
+        return conflict
     if conflict := conflicts.pod_conflict(spec):
         return conflict
     if conflict := _refused_volume(spec, pool, sizes, where):
@@ -108,7 +113,7 @@ def plan_injection(
         volumes=volumes(pool, sizes),
         preferred=preference(spec, pool) if sizes.disk_bytes else (),
     )
-    return Injected(operations, status, tuple(doubt.sentence for doubt in doubts))
+    return Injected(operations, status, tuple(doubt.sentence for doubt in doubts), takes)
 
 
 def already_injected(pod: Mapping[str, Any], pool: str) -> bool:
@@ -172,6 +177,29 @@ def _sizes(request: Request, pool: Pool) -> Sizes | Skipped:
                 f"annotation {key} asks for {format_size(asked)}, and pool {pool.name} {gives}",
             )
     return Sizes(memory_bytes, min(pool.memory.min_bytes, memory_bytes), disk_bytes)
+
+
+def _over_quota(pool: Pool, promised: PoolUse, takes: PoolUse) -> Skipped | None:
+    """A pod starts with its min, whatever the others were granted beyond theirs."""
+    total = promised + takes
+    for what, hard, used, needed, after in (
+        (
+            "memory",
+            pool.quota.memory_bytes,
+            promised.memory_bytes,
+            takes.memory_bytes,
+            total.memory_bytes,
+        ),
+        ("disk", pool.quota.disk_bytes, promised.disk_bytes, takes.disk_bytes, total.disk_bytes),
+    ):
+        if hard is not None and needed and after > hard:
+            return Skipped(
+                SkipReason.POOL_QUOTA,
+                f"pool {pool.name} gives its pods {format_size(hard)} of {what} together"
+                f" (spec.quota.{what}), {format_size(used)} are promised already, and this pod"
+                f" starts with {format_size(needed)}",
+            )
+    return None
 
 
 def _refused_volume(

@@ -67,6 +67,7 @@ class Account:
     sequence: int = 0
     held: TierBytes | None = None
     used: TierBytes = field(default_factory=TierBytes)
+    ready_bytes: int = 0
     target_bytes: int | None = None
     granted_bytes: int | None = None
     answered_bytes: int | None = None
@@ -88,6 +89,7 @@ class Account:
         self.node = beat.node
         self.held = beat.held or beat.capacity
         self.used = beat.used
+        self.ready_bytes = beat.arena_ready_bytes
         self.answered_bytes = None
         self.demand.see(beat.demand.asked_tokens, now_s)
         self._see_curve(beat.demand.curve)

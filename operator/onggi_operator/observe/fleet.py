@@ -42,6 +42,7 @@ class AgentSnapshot:
     answered_bytes: int | None
     held: TierBytes | None
     used: TierBytes
+    ready_bytes: int
     tokens_per_s: float
     curve: tuple[tuple[int, float], ...]
     pending_blocks: int
@@ -222,6 +223,7 @@ class Fleet:
             answered_bytes=known.answered_bytes,
             held=known.held,
             used=known.used,
+            ready_bytes=known.ready_bytes,
             tokens_per_s=known.demand.tokens_per_s,
             curve=known.curve,
             pending_blocks=known.pending_blocks,

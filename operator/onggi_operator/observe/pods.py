@@ -67,13 +67,14 @@ def project_pod(pod: Mapping[str, Any]) -> PodView | Neighbour | None:
         deleting="deletionTimestamp" in meta,
         node=node,
         request_bytes=memory_request(pod["spec"]) if node else 0,
-        sizes=_sizes(pod["spec"]),
+        sizes=agent_sizes(pod["spec"]),
         owner=_owner(meta),
     )
 
 
-def _sizes(spec: Mapping[str, Any]) -> AgentSizes | None:
-    """From the agent's own environment: what it goes by, whatever the pool says today."""
+def agent_sizes(spec: Mapping[str, Any]) -> AgentSizes | None:
+    """From the agent's own environment: what it goes by, whatever the pool says today. None
+    without an agent."""
     for container in spec.get("initContainers") or ():
         if container.get("name") == names.AGENT_CONTAINER:
             env = {entry["name"]: entry.get("value") for entry in container.get("env") or ()}

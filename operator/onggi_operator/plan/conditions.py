@@ -69,8 +69,21 @@ class Reason(str, Enum):
     """(CapacityAllocated, True) Every agent that reports has what it was given."""
     MEMORY_GROWING = "MemoryGrowing"
     """(CapacityAllocated, False) Some agents do not have the memory yet that their pods requested;
-    usual for some seconds. Where it stays, the node or the container's limit has no more to give,
-    and the agent's log says so."""
+    usual for some seconds."""
+    BELOW_MIN = "BelowMin"
+    """(CapacityAllocated, False) Some agents run for two minutes and still do not have the memory
+    that their pods requested: the node or the container's limit has no more to give, and the
+    agents' logs say so."""
+    QUOTA_EXCEEDED = "QuotaExceeded"
+    """(CapacityAllocated, False) The pool's pods were promised more than `spec.quota` gives, since
+    it was lowered, or several pods came in one moment; or agents that fell silent hold it. Nobody
+    has more than its `min` then; fewer pods or a higher quota help."""
+    QUOTA_REACHED = "QuotaReached"
+    """(CapacityAllocated, True) Every agent has what its pod requested, and together they have all
+    that `spec.quota` gives, although they could use more."""
+    NODE_FULL = "NodeFull"
+    """(CapacityAllocated, True) Every agent has what its pod requested; some node's agents have all
+    that it offers, although they could use more."""
     DISK_UNAVAILABLE = "DiskUnavailable"
     """(CapacityAllocated, False) Some agents cannot use their disk and serve without it; their logs
     say why."""

@@ -62,6 +62,8 @@ TROUBLE: Final[Mapping[Reason, Weight]] = {
     Reason.PODS_MISSED: Weight.WARNING,
     Reason.AGENTS_SILENT: Weight.WARNING,
     Reason.DISK_UNAVAILABLE: Weight.WARNING,
+    Reason.BELOW_MIN: Weight.WARNING,
+    Reason.QUOTA_EXCEEDED: Weight.WARNING,
     Reason.FINGERPRINTS_DIFFER: Weight.NORMAL,
     Reason.ENGINES_NOT_ATTACHED: Weight.WARNING,
     Reason.NOTHING_FOUND: Weight.WARNING,

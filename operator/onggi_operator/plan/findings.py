@@ -9,6 +9,7 @@ from typing import Final
 
 from onggi_core.heartbeat import Heartbeat, Mode
 from onggi_operator.observe.world import PoolSnapshot
+from onggi_operator.plan.allocation import Allocation
 from onggi_operator.plan.census import Census, beats_of, named
 from onggi_operator.plan.conditions import Finding, Reason, Status, Type
 from onggi_operator.pool import Pool, PoolUnreadable
@@ -24,13 +25,15 @@ DISK_UNAVAILABLE: Final = "disk_unavailable"
 """An agent's error kind: it serves without the disk that it was given."""
 
 
-def findings(world: PoolSnapshot, pods: Census, *, now: str) -> Mapping[Type, Finding]:
+def findings(
+    world: PoolSnapshot, pods: Census, allocated: Allocation, *, now: str
+) -> Mapping[Type, Finding]:
     """All conditions, in the order in which a reader wants to know. `now` as the API writes it."""
     checks: Mapping[Type, Callable[[PoolSnapshot, Census], Finding]] = {
         Type.ACCEPTED: _accepted,
         Type.INJECTED: _injected,
         Type.READY: _ready,
-        Type.CAPACITY_ALLOCATED: _capacity_allocated,
+        Type.CAPACITY_ALLOCATED: lambda world, pods: _capacity_allocated(world, pods, allocated),
         Type.IDENTITY_CONSISTENT: _identity_consistent,
         Type.EFFECTIVE: lambda world, pods: _effective(world, pods, now),
         Type.DRAINING: _draining,
@@ -86,9 +89,17 @@ def _ready(_: PoolSnapshot, pods: Census) -> Finding:
 NO_REPORTS: Final = Finding(Status.UNKNOWN, Reason.NO_REPORTS, "No agent has reported yet.")
 
 
-def _capacity_allocated(world: PoolSnapshot, pods: Census) -> Finding:
+def _capacity_allocated(world: PoolSnapshot, pods: Census, allocated: Allocation) -> Finding:
     """An agent that was told to grow beyond what its pod requested is not short of anything while
     it does, so `min` is the measure."""
+    quota = allocated.quota
+    if quota is not None and quota.exceeded:
+        return Finding(
+            Status.FALSE,
+            Reason.QUOTA_EXCEEDED,
+            "Pods were promised more than spec.quota gives, so none has more than its min; fewer"
+            " pods or a higher quota help.",
+        )
     if not beats_of(world, pods) or not isinstance(world.pool, Pool):
         return NO_REPORTS
     without_disk = _pods_whose(world, pods, lambda beat: DISK_UNAVAILABLE in beat.errors)
@@ -97,6 +108,13 @@ def _capacity_allocated(world: PoolSnapshot, pods: Census) -> Finding:
             Status.FALSE,
             Reason.DISK_UNAVAILABLE,
             f"Agents that cannot use their disk, and say why in their logs: {without_disk}.",
+        )
+    if lacking := [pod for pod in pods.ready if pod.uid in allocated.below_min]:
+        return Finding(
+            Status.FALSE,
+            Reason.BELOW_MIN,
+            "Agents that did not get what their pods requested, and say why in their logs:"
+            f" {named(lacking)}.",
         )
     min_bytes = world.pool.memory.min_bytes
     growing = _pods_whose(
@@ -109,6 +127,18 @@ def _capacity_allocated(world: PoolSnapshot, pods: Census) -> Finding:
             Status.FALSE,
             Reason.MEMORY_GROWING,
             f"Agents that do not have the memory yet that they were given: {growing}.",
+        )
+    if quota is not None and quota.reached:
+        return Finding(
+            Status.TRUE,
+            Reason.QUOTA_REACHED,
+            "Every agent that reports has what it was given, and spec.quota gives no more.",
+        )
+    if allocated.node_full:
+        return Finding(
+            Status.TRUE,
+            Reason.NODE_FULL,
+            "Every agent that reports has what it was given, and some of their nodes give no more.",
         )
     return Finding(Status.TRUE, Reason.ALLOCATED, "Every agent that reports has what it was given.")
 

@@ -24,13 +24,15 @@ from onggi_operator.tenancy import PoolQuota, PoolUse
 class QuotaShare:
     """A pool's quota in one round: what is taken, what no more than each agent is to come to, and
     the memory that may still be given out: less than none where the quota was lowered, None where
-    it bounds no memory. `reached` when agents could use more than there is."""
+    it bounds no memory. `reached` when agents could use more than there is; `exceeded` when more
+    was promised, or is held by agents that do not listen, than shrinking can make good."""
 
     hard: PoolQuota
     used: PoolUse
     caps: Mapping[str, int]
     room_bytes: int | None
     reached: bool = False
+    exceeded: bool = False
 
     def less(self, grown_bytes: int) -> "QuotaShare":
         """After so much was given out."""
@@ -38,12 +40,6 @@ class QuotaShare:
             return self
         used = self.used + PoolUse(grown_bytes)
         return replace(self, used=used, room_bytes=self.room_bytes - grown_bytes)
-
-    @property
-    def exceeded(self) -> bool:
-        """More is held or promised than the pool may have."""
-        over_disk = self.hard.disk_bytes is not None and self.used.disk_bytes > self.hard.disk_bytes
-        return over_disk or (self.room_bytes is not None and self.room_bytes < 0)
 
 
 def plan_quota(
@@ -58,18 +54,23 @@ def plan_quota(
     round's share, None for the first."""
     claims = [claim_of(one, pool, now_s, fresh_s) for one in agents]
     used = PoolUse(charged(claims), sum(one.sizes.disk_bytes for one in agents))
-    hard_bytes = pool.quota.memory_bytes
-    if hard_bytes is None:
-        return QuotaShare(pool.quota, used, {}, None)
-    deaf = sum(claim.surely_held_bytes for claim in claims if not listens(claim))
+    hard = pool.quota
+    over_disk = hard.disk_bytes is not None and used.disk_bytes > hard.disk_bytes
+    if hard.memory_bytes is None:
+        return QuotaShare(hard, used, {}, None, exceeded=over_disk)
+    listening = [claim for claim in claims if listens(claim)]
+    deaf_bytes = sum(claim.surely_held_bytes for claim in claims if not listens(claim))
+    budget_bytes = hard.memory_bytes - deaf_bytes
     targets = {one.uid: one.target_bytes for one in agents}
-    caps, reached = _caps(
-        [claim for claim in claims if listens(claim)],
-        targets,
-        before.caps if before else {},
-        hard_bytes - deaf,
+    caps, reached = _caps(listening, targets, before.caps if before else {}, budget_bytes)
+    return QuotaShare(
+        hard=hard,
+        used=used,
+        caps=caps,
+        room_bytes=hard.memory_bytes - used.memory_bytes,
+        reached=reached,
+        exceeded=over_disk or sum(claim.floor_bytes for claim in listening) > budget_bytes,
     )
-    return QuotaShare(pool.quota, used, caps, hard_bytes - used.memory_bytes, reached)
 
 
 def _caps(

@@ -7,6 +7,7 @@ from onggi_core.quantity import format_size
 from onggi_operator.observe.pods import PodView
 from onggi_operator.observe.totals import Counters, agents_field, totals_fields
 from onggi_operator.observe.world import PoolSnapshot
+from onggi_operator.plan.allocation import NOTHING_KNOWN, Allocation, quota_field
 from onggi_operator.plan.census import Census, beats_of, census
 from onggi_operator.plan.conditions import Finding, Reason, Status, Type, written
 from onggi_operator.plan.findings import findings
@@ -32,12 +33,13 @@ def plan_status(
     now: str,
     node_uids: Mapping[str, str],
     moves: Sequence[ToldMove] = (),
+    allocated: Allocation = NOTHING_KNOWN,
 ) -> dict[str, Any]:
     """`now_s` is the monotonic time of heartbeats, `now` the wall clock as the API writes it;
     `node_uids` are the nodes that there are, `moves` those of the pool's agents that nodes last
-    planned."""
+    planned, `allocated` what the ledger knows."""
     pods = census(world, now_s=now_s)
-    found = findings(world, pods, now=now)
+    found = findings(world, pods, allocated, now=now)
     capacity, used = _bytes(world, pods)
     return {
         "observedGeneration": world.generation,
@@ -53,6 +55,7 @@ def plan_status(
         "missed": [{"pod": pod.name, "created": pod.created} for pod in _newest(pods.missed)],
         "nodes": plan_nodes(world, pods, node_uids, now_s=now_s, now=now),
         "moves": [{"node": move.node, **move_field(move)} for move in moves[:LISTED_MAX]],
+        "quota": quota_field(allocated.quota, world.status.get("quota")),
         "capacity": capacity,
         "used": used,
         **totals_fields(world.totals),

@@ -32,6 +32,7 @@ class Review:
     uid: str
     namespace: str
     pod: Mapping[str, Any]
+    dry_run: bool = False
 
     @property
     def name(self) -> str:
@@ -48,7 +49,8 @@ def read_review(body: bytes) -> Review:
         pod = request["object"]
         if review["apiVersion"] != API_VERSION or not isinstance(pod["spec"], dict):
             raise NotAReview(f"expected an AdmissionReview of {API_VERSION} with a pod in it")
-        return Review(str(request["uid"]), str(request["namespace"]), pod)
+        dry = request.get("dryRun") is True
+        return Review(str(request["uid"]), str(request["namespace"]), pod, dry)
     except (ValueError, KeyError, TypeError, RecursionError) as fault:
         raise NotAReview(f"expected an AdmissionReview of {API_VERSION}: {fault!r}") from fault
 

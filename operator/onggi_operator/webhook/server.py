@@ -13,6 +13,7 @@ from onggi_operator.inject.containers import Installation
 from onggi_operator.inject.outcome import Injected, Outcome, Skipped, SkipReason, Untouched
 from onggi_operator.inject.plan import plan_injection
 from onggi_operator.inject.request import read_request
+from onggi_operator.tenancy import NOTHING_USED
 from onggi_operator.webhook.review import NotAReview, Review, answer, read_review
 from onggi_operator.webhook.sources import Sources
 
@@ -79,7 +80,12 @@ class AdmissionServer:
             return pool
         try:
             where = self._sources.namespace(review.namespace)
-            return plan_injection(review.pod, where, asked, pool, self._install())
+            key = (review.namespace, pool.name)
+            promised = self._sources.promises.of(key) if pool.quota.bounds else NOTHING_USED
+            outcome = plan_injection(review.pod, where, asked, pool, self._install(), promised)
+            if pool.quota.bounds and isinstance(outcome, Injected) and not review.dry_run:
+                self._sources.promises.promise(key, outcome.takes)
+            return outcome
         except Exception as fault:
             # Told on the pod and in the log. The API server would only let the pod through, and it
             # would look like one that the webhook never saw.

@@ -12,8 +12,9 @@ from onggi_operator.inject.outcome import Skipped, SkipReason
 from onggi_operator.inject.quota import Quota, read_quota
 from onggi_operator.kube.client import ApiClient, ApiError, NotFound, Unreachable
 from onggi_operator.kube.reflector import Reflector
-from onggi_operator.names import GROUP, PLURAL, POOLS_PATH, VERSION
+from onggi_operator.names import GROUP, PLURAL, POOL, POOLS_PATH, VERSION
 from onggi_operator.pool import Pool, PoolUnreadable, read_pool
+from onggi_operator.webhook.promised import Promise, Promises, project_promise
 
 LOOK_TIMEOUT_S: Final = 1.0
 """Well under the webhook's own limit, so that the answer to a slow API server is still ours."""
@@ -24,6 +25,13 @@ thousand requests; those beyond are skipped."""
 
 LIMIT_RANGES_PATH: Final = "/api/v1/limitranges"
 QUOTAS_PATH: Final = "/api/v1/resourcequotas"
+
+PODS_PATH: Final = "/api/v1/pods"
+WITH_AGENT: Final = {
+    "labelSelector": POOL,
+    "fieldSelector": "status.phase!=Succeeded,status.phase!=Failed",
+}
+"""Every injected pod has the label."""
 
 NAMESPACES_PATH: Final = "/api/v1/namespaces"
 
@@ -61,6 +69,10 @@ class Sources:
             params=STRICT,
         )
         self.quotas: Reflector[Quota] = Reflector(api, QUOTAS_PATH, read_quota)
+        self.agents: Reflector[Promise] = Reflector(
+            api, PODS_PATH, project_promise, params=WITH_AGENT
+        )
+        self.promises = Promises(self.agents.items)
 
     @property
     def reflectors(self) -> Mapping[str, Reflector[Any]]:
@@ -70,6 +82,7 @@ class Sources:
             "limit ranges": self.limits,
             "resource quotas": self.quotas,
             "namespaces": self.strict,
+            "pods with an agent": self.agents,
         }
 
     async def pool(self, namespace: str, name: str) -> Pool | Skipped:

@@ -1,0 +1,91 @@
+"""What the ledger knows of a pool's memory: who lacks what it was promised, and what keeps the
+others from more."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from onggi_operator.kube.reflector import Key
+from onggi_operator.observe.fleet import NodeSnapshot
+from onggi_operator.plan.claims import listens
+from onggi_operator.plan.grants import NodePlan
+from onggi_operator.plan.quotas import QuotaShare
+from onggi_operator.plan.rebalance import UNIT_BYTES
+
+BELOW_MIN_S: Final = 120.0
+"""An arena of 100 GiB is touched within a minute; what is not there after two will not come."""
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """Of one pool, over all nodes. `below_min` are the uids of pods."""
+
+    below_min: frozenset[str] = frozenset()
+    node_full: bool = False
+    quota: QuotaShare | None = None
+
+
+NOTHING_KNOWN: Final = Allocation()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFindings:
+    """Of one node: agents without what they were promised, and pools whose agents have all that
+    the node offers, although they could be given more."""
+
+    below_min: Mapping[Key, frozenset[str]]
+    full: frozenset[Key]
+
+
+def look_at(node: NodeSnapshot, plan: NodePlan, *, now_s: float) -> NodeFindings:
+    """After the node was planned."""
+    below: dict[Key, set[str]] = {}
+    short: set[Key] = set()
+    room_bytes, takers = plan.offered_bytes, 0
+    for one, claim in zip(node.agents, plan.claims, strict=True):
+        room_bytes -= max(claim.charged_bytes, plan.told.get(one.uid, 0))
+        if not listens(claim):
+            continue
+        takers += 1
+        key = (one.namespace, one.pool)
+        if one.ready_bytes < claim.floor_bytes and now_s - one.began_s > BELOW_MIN_S:
+            below.setdefault(key, set()).add(one.uid)
+        if plan.sharing.sizes[one.uid] < claim.ceiling_bytes:
+            short.add(key)
+    # Even shares are whole units: what no unit for each is left of is nobody's.
+    full = frozenset(short) if room_bytes < max(1, takers) * UNIT_BYTES else frozenset[Key]()
+    return NodeFindings({key: frozenset(uids) for key, uids in below.items()}, full)
+
+
+def gathered(nodes: Iterable[NodeFindings]) -> dict[Key, Allocation]:
+    """By pool, from all nodes; of pools that there is anything to tell of."""
+    found: dict[Key, Allocation] = {}
+    for node in nodes:
+        for key in node.full:
+            found[key] = replace(found.get(key, NOTHING_KNOWN), node_full=True)
+        for key, uids in node.below_min.items():
+            known = found.get(key, NOTHING_KNOWN)
+            found[key] = replace(known, below_min=known.below_min | uids)
+    return found
+
+
+def quota_field(
+    quota: QuotaShare | None, present: Mapping[str, Any] | None
+) -> dict[str, Any] | None:
+    """The status's `quota`. A merge patch keeps what it does not name, so what is no longer bounded
+    is named once more, with None."""
+    if quota is None:
+        return None
+    used = {}
+    hard = {}
+    for name, bound, taken in (
+        ("memoryBytes", quota.hard.memory_bytes, quota.used.memory_bytes),
+        ("diskBytes", quota.hard.disk_bytes, quota.used.disk_bytes),
+    ):
+        if bound is not None:
+            hard[name], used[name] = bound, taken
+    before = present or {}
+    return {
+        part: {**dict.fromkeys(before.get(part) or {}), **values}
+        for part, values in (("hard", hard), ("used", used))
+    }
