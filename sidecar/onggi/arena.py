@@ -15,8 +15,8 @@ import ctypes
 import mmap
 import os
 import threading
-from collections.abc import Callable, Iterable
-from typing import Final
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, Protocol
 
 from onggi.copies import Piece, copy, merged
 from onggi_core.arena_header import (
@@ -47,6 +47,12 @@ _libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 
 class ArenaRefused(Exception):
     """The file is not the arena that the agent announced. The message names field and values."""
+
+
+class Stream(Protocol):
+    """The connection that an arena's pages are held by: a Channel."""
+
+    closed: bool
 
 
 class Arena:
@@ -175,6 +181,30 @@ class Arena:
             return may and self.alive
         finally:
             self._end()
+
+    def write(self, pieces: Sequence[Piece], stream: Stream) -> bool:
+        """As copy_in(), in one flat function and of pieces that are as long as they can be. False
+        too once the stream is closed that the pages are ours by. It is looked at when the copy
+        counts as running, and whoever closes looks the other way round: one of the two sees it."""
+        for offset, _, length in pieces:
+            self.prepare(offset, length)
+        base, epoch = self.address, self.epoch
+        with self._lock:
+            self._users += 1
+            may = not self._given_up
+        try:
+            for offset, address, length in pieces:
+                if not may or stream.closed or self._map[_EPOCH] != epoch:
+                    return False
+                copy(base + offset, address, length)
+            return self._map[_EPOCH] == epoch
+        finally:
+            with self._lock:
+                self._users -= 1
+                if self._given_up:
+                    self._idle.notify_all()
+            if stream.closed:
+                self.when_idle()
 
     def _begin(self) -> bool:
         """A copy runs, until _end(). False: the session was given up, so it must not begin."""

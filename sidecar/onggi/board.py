@@ -7,6 +7,7 @@ from __future__ import annotations
 import platform
 from array import array
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from onggi.copies import COPY_MAX_BYTES, copy, runs
@@ -31,6 +32,8 @@ class Shown:
         self._arena = arena
         self._tags = welcome.tags
         self._data_offset = welcome.data_offset
+        self.lacks = [partial(reader.lacks, tag) for tag in welcome.tags]
+        """For each space: whether a block is surely not shown in it."""
 
     def look(self, keys: Sequence[bytes], space: int = 0) -> Seen | None:
         """Where a whole chain lies in one space; None if a block of it is not shown in all."""

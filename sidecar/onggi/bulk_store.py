@@ -16,7 +16,8 @@ from onggi.bulk import CALLERS, Memory, blocks_in_part, move_in, parts
 from onggi.memory import HeldPages
 from onggi.outcomes import Stored, StoreTicket
 from onggi.pending import PendingStore
-from onggi.rooms import Room
+from onggi.stock import Room
+from onggi_core.identity import DIGEST_BYTES
 from onggi_core.wire.replies import Slot
 from onggi_core.wire.requests import StoreOutcome
 
@@ -38,6 +39,11 @@ class _Chain(NamedTuple):
 
 def store(client: Client, keys: Sequence[bytes], pages: Any, parent: bytes, space: int) -> Stored:
     """See Client.store."""
+    usual = type(pages) is list and type(keys) in (list, tuple) and type(space) is int
+    if usual and type(parent) is bytes and len(parent) == DIGEST_BYTES:
+        whole = client.rooms.store(keys, pages, parent, space)
+        if whole is not None:
+            return whole
     checks.space_number(space, client.spaces)
     page_bytes = client.spaces[space].page_bytes
     memory = Memory(pages, checks.keys_of(keys), page_bytes, writable=False)
@@ -50,7 +56,7 @@ def store(client: Client, keys: Sequence[bytes], pages: Any, parent: bytes, spac
     try:
         done = existing = rooms.leading_known(keys, space)
         while done < len(keys) and (room := rooms.take(space)) is not None:
-            end = min(len(keys), done + len(room.pages.offsets))
+            end = min(len(keys), done + len(room.offsets))
             stored += _fill_room(client, room, chain, done, end)
             done = end
         if done < len(keys):

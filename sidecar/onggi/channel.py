@@ -4,8 +4,7 @@ Leader and followers: of the callers that wait, one (the leader) reads the socke
 reply to the call it belongs to; the others sleep until theirs is there or the leader steps down.
 A lone caller, which is the common case, pays two system calls and no wake-up of another thread.
 
-A call whose caller gave up stays known until its reply comes, so that a late reply is recognised by
-its id and can give back what it brings (a pin, a reservation).
+A call whose caller gave up stays known until its reply comes, and can give back what that brings.
 """
 
 from __future__ import annotations
@@ -28,8 +27,7 @@ IN_FLIGHT_MAX: Final = 4096
 with the largest payload they would hold 8 GiB, in practice 2 KiB each: 8 MiB."""
 
 _READ_BYTES: Final = 64 * 1024
-"""Read at once, into a buffer of the channel's own: recv() of a new object of 256 KiB took 17 us of
-a 60 us round trip, in mapping and unmapping it."""
+"""Read at once, into a buffer of the channel's own: a new one costs 17 us of a 60 us round trip."""
 
 _LOOK_S: Final = 0.02
 """How often a leader looks whether the connection was given up: one that may not be shut yet, since
@@ -144,11 +142,20 @@ class Channel:
         self._raise_if_closed()
         if len(self._calls) >= IN_FLIGHT_MAX:
             self._fail(f"the agent owes {IN_FLIGHT_MAX} replies", None)
-        call = Call(next(self._numbers), op)
+        call = self.expect(op)
         call.late = late
-        self._calls[call.request_id] = call
-        self._send(frame(op, 0, call.request_id, payload), deadline_s)
+        self.send(frame(op, 0, call.request_id, payload), deadline_s)
         return call
+
+    def expect(self, op: int) -> Call:
+        """A request that the caller sends himself, in a frame with its number."""
+        call = Call(next(self._numbers), op)
+        self._calls[call.request_id] = call
+        return call
+
+    def forget(self, call: Call) -> None:
+        """It was not sent after all."""
+        self._calls.pop(call.request_id, None)
 
     def wait(self, call: Call, deadline_s: float) -> Frame | None:
         """The reply, or None when the deadline has come first. Raises ChannelClosed."""
@@ -156,10 +163,6 @@ class Channel:
             if not self._lead_or_follow(call, deadline_s):
                 return call.frame
         return call.frame
-
-    def poll(self, call: Call) -> Frame | None:
-        """The reply if it is there already. Raises ChannelClosed."""
-        return self.wait(call, 0.0)
 
     def give_up(self, call: Call, late: Callable[[Frame], None] | None = None) -> None:
         """Wait no longer. `late` is called with the reply if one comes after all."""
@@ -175,7 +178,8 @@ class Channel:
 
     # ---- sending
 
-    def _send(self, data: bytes, deadline_s: float) -> None:
+    def send(self, data: bytes, deadline_s: float) -> None:
+        """A whole frame. Raises as start() does."""
         with self._send_lock:
             try:
                 sent = self._sock.send(data, socket.MSG_DONTWAIT)

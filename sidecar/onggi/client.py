@@ -34,6 +34,7 @@ from onggi.session import Session
 from onggi_core.identity import ROOT
 from onggi_core.wire.cut import Frame
 from onggi_core.wire.frame import Op
+from onggi_core.wire.packed import pack_load, pack_store
 from onggi_core.wire.replies import LoadPrepared, StatsReply, StoreCompleted
 from onggi_core.wire.replies import Looked as LookedReply
 from onggi_core.wire.requests import (
@@ -42,8 +43,6 @@ from onggi_core.wire.requests import (
     SpaceSpec,
     StoreComplete,
     StoreOutcome,
-    pack_load,
-    pack_store,
 )
 
 DEADLINE_S: Final = 0.05

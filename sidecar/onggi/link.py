@@ -84,7 +84,7 @@ class Link:
         self._patience = Patience(self._log, f"agent at {self._socket_path}", self.now_s)
         self._refusals: set[str] = set()
         self._noting = threading.Lock()
-        self._noted: list[tuple[bytes, ...]] = []
+        self.noted: list[tuple[bytes, ...]] = []
         """Chains loaded from the board that the agent has not heard of."""
         self._noted_keys = 0
         self._noted_s = -NOTE_EVERY_S
@@ -149,7 +149,7 @@ class Link:
         session = self.session()
         if session is None:
             return None
-        if self._noted:
+        if self.noted:
             self.send_notes(session)  # what is asked now may be what makes room
         return self._send(session, op, payload)
 
@@ -200,7 +200,7 @@ class Link:
         """Tell the agent what was loaded from its board, some loads at a time: waking it costs
         more than finding the blocks. True: told now."""
         with self._noting:
-            self._noted.append(tuple(keys))
+            self.noted.append(tuple(keys))
             self._noted_keys += len(keys)
             soon = self.now_s() - self._noted_s < NOTE_EVERY_S
             if soon and self._noted_keys < NOTE_KEYS:
@@ -211,7 +211,7 @@ class Link:
     def send_notes(self, session: Session) -> None:
         """Say what was not said yet."""
         with self._noting:
-            noted, self._noted, self._noted_keys = self._noted, [], 0
+            noted, self.noted, self._noted_keys = self.noted, [], 0
             self._noted_s = self.now_s()
         if noted:
             self.tell(session, Loaded(tuple(noted)))

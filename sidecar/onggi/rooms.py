@@ -7,84 +7,29 @@ writes to them without asking anybody. Nothing here raises because of an agent.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from functools import partial
+from typing import Any, Final
 
 from onggi.channel import Call, ChannelClosed
-from onggi.link import Link
-from onggi.outcomes import Pages
+from onggi.copies import COPY_MAX_BYTES, runs
+from onggi.link import UNREAD_MAX, Link
+from onggi.memory import hold_pages
+from onggi.outcomes import Stored
 from onggi.session import Session
-from onggi_core.identity import ROOT
+from onggi.stock import STREAM_S, Room, Stock, row_of
+from onggi_core.identity import DIGEST_BYTES, ROOT
+from onggi_core.wire.cut import Frame
 from onggi_core.wire.fields import keys_to
-from onggi_core.wire.frame import Op
-from onggi_core.wire.replies import Reply, StoreFilled
-from onggi_core.wire.requests import SpaceSpec, StoreComplete, StoreOutcome, pack_fill
+from onggi_core.wire.frame import Op, frame
+from onggi_core.wire.packed import fill_frame, pack_fill
+from onggi_core.wire.replies import StoreFilled
+from onggi_core.wire.requests import SpaceSpec, StoreComplete, StoreOutcome
 
-STREAM_S: Final = 1.0
-"""Stores that follow each other within this are a stream. Its room is given back after as long: the
-agent has other uses for the pages, and would take back a lease of theirs in half a minute."""
-AHEAD_BYTES: Final = 16 * 1024 * 1024
-"""Pages held or on their way: some three milliseconds of copying. While one room is written to the
-answers that bring the next ones come."""
-ROOMS_MAX: Final = 4
-"""The same in rooms: small stores need no more, and each is half of AHEAD_BYTES at most."""
 REST_S: Final = 1.0
 """How long none is asked for after the agent had none to give."""
 _NO_KEYS: Final = keys_to(())
-
-
-class Room(NamedTuple):
-    """Pages to write to, in order. Whoever has taken it ends it by `fill` or `give_back`."""
-
-    session: Session
-    ticket: int
-    pages: Pages
-
-    def first(self, count: int) -> Pages:
-        """So many of its pages."""
-        return self.pages if count == len(self.pages.offsets) else self.pages.part(0, count)
-
-
-class _Asked:
-    """A STORE_FILL on its way. call: None until it is sent."""
-
-    __slots__ = ("blocks", "call", "sent_s", "wanted")
-
-    def __init__(self, wanted: int, sent_s: float) -> None:
-        self.wanted = wanted
-        self.sent_s = sent_s
-        self.blocks = 0
-        """Handed over with it."""
-        self.call: Call | None = None
-
-
-class _Stock:
-    """Of one space and one session. Each change is one call that the interpreter does not part;
-    two threads that ask at one time may ask for a room too many."""
-
-    def __init__(self, session: Session | None, page_bytes: int) -> None:
-        self.session = session
-        self.page_bytes = page_bytes
-        self.at_hand: deque[Room] = deque()
-        self.coming: deque[_Asked] = deque()
-        """Those that ask for a room, in order."""
-        self.blocks = 0
-        """Of the present store: the next ones will be as large."""
-        self.streams = False
-        self.ended_s = float("-inf")
-        """When the last store was over."""
-        self.rest_until_s = 0.0
-
-    @property
-    def missing(self) -> int:
-        """Pages of a room to ask for now; 0 for none."""
-        most = AHEAD_BYTES // self.page_bytes
-        pages = min(self.blocks, most // 2)
-        ahead = [len(room.pages.offsets) for room in tuple(self.at_hand)]
-        ahead += [asked.wanted for asked in tuple(self.coming)]
-        full = len(ahead) >= ROOMS_MAX or sum(ahead) + pages > most
-        return 0 if full else pages
+_LENGTHS: Final = {DIGEST_BYTES}
 
 
 class Rooms:
@@ -93,10 +38,81 @@ class Rooms:
     def __init__(self, link: Link, spaces: tuple[SpaceSpec, ...]) -> None:
         self._link = link
         self._spaces = spaces
-        self._stocks: dict[int, _Stock] = {}
+        self.stocks: dict[int, Stock] = {}
         """By space, of those that something was stored in."""
 
     # ---- a store
+
+    def store(
+        self, keys: Sequence[bytes], pages: Sequence[Any], parent: bytes, space: int
+    ) -> Stored | None:
+        """A whole chain into the room that is at hand, as nearly every store of a stream. None: not
+        this one, and nothing is kept of it; bulk_store goes the long way. Raises ValueError for a
+        page that is none.
+
+        It runs after megabytes were copied, when each function on the way costs some microseconds
+        because its code is in no cache. So it is flat, and whatever can be done before the copy is:
+        what comes after the copy finds nothing in a cache once more.
+        """
+        link, count = self._link, len(keys)
+        stock, session = self.stocks.get(space), link.current
+        if stock is None or session is None or stock.session is not session:
+            return None
+        if not stock.at_hand and not (link.check(session) and stock.at_hand):
+            return None
+        channel, shown, now_s = session.channel, session.shown, link.now_s()
+        try:
+            packed = b"".join(keys)
+        except TypeError:
+            return None
+        if (
+            now_s - stock.ended_s > STREAM_S
+            or set(map(len, keys)) != _LENGTHS
+            or len(packed) != DIGEST_BYTES * count
+            or len(pages) != count
+            or channel.in_flight >= UNREAD_MAX
+            or (shown is not None and not shown.lacks[space](keys[0]))
+        ):
+            return None
+        nbytes, whole, call = stock.page_bytes, False, None
+        addresses, _keeper = hold_pages(pages, nbytes, writable=False)
+        if (room := stock.take(count, now_s)) is None:
+            return None
+        try:
+            first, offsets = addresses[0], room.offsets
+            pieces = [(offsets[0], first, count * nbytes)]
+            if (
+                room.row < count
+                or count * nbytes > COPY_MAX_BYTES
+                or addresses != [*range(first, first + count * nbytes, nbytes)]
+            ):
+                pieces = runs(offsets[:count], addresses, nbytes)
+            if stock.blocks != count or not stock.streams:
+                stock.begin(count, streams=True)
+            wanted = count if now_s >= stock.rest_until_s else 0
+            if len(offsets) != count:  # another of its size is within the bounds as it was
+                wanted = stock.missing(now_s)
+            if link.noted:
+                link.send_notes(session)  # what room is granted for may push out what was loaded
+            call = channel.expect(Op.STORE_FILL)
+            call.late = partial(self._came, stock, session, call, wanted, count, now_s)
+            request = fill_frame(call.request_id, room.ticket, space, wanted, parent, packed)
+            copied = session.arena.write(pieces, channel)
+            now_s = link.now_s()
+            whole = copied and now_s < room.until_s
+        finally:
+            if not whole:
+                self._forgo(room, call)
+        if not whole:
+            return None
+        stock.ended_s = now_s
+        if wanted:
+            stock.coming.append((call, wanted))
+        try:
+            channel.send(request, now_s + link.deadline_s)
+        except ChannelClosed as error:
+            link.lost(session, str(error))
+        return stock.stored
 
     def leading_known(self, keys: Sequence[bytes], space: int) -> int:
         """How many of the first blocks the board shows: they need no room, nor to be copied again.
@@ -109,19 +125,18 @@ class Rooms:
     def begin(self, space: int, blocks: int) -> None:
         """A store of so many blocks begins."""
         stock = self._stock(space)
-        stock.streams = self._link.now_s() - stock.ended_s <= STREAM_S
-        stock.blocks = blocks
+        stock.begin(blocks, streams=self._link.now_s() - stock.ended_s <= STREAM_S)
 
     def end(self, space: int) -> None:
         """It is over; in a stream the room of the next ones is seen to."""
         stock = self._stock(space)
         stock.ended_s = self._link.now_s()
-        while stock.session is not None and stock.session.open:
-            asked = self._next(stock)
-            if not asked.wanted:
+        session = stock.session
+        while session is not None and session.open:
+            wanted = stock.missing(stock.ended_s)
+            if not wanted:
                 return
-            payload = pack_fill(0, space, asked.wanted, ROOT, _NO_KEYS)
-            self._send(stock, stock.session, asked, payload)
+            self._send(stock, session, pack_fill(0, space, wanted, ROOT, _NO_KEYS), wanted, 0)
 
     def take(self, space: int) -> Room | None:
         """The next room, waited for within the link's deadline where it is on its way; None: ask
@@ -133,7 +148,7 @@ class Rooms:
             except IndexError:  # another thread was faster
                 continue
             room.session.hold()
-            if room.session.open and self._link.now_s() < room.pages.expires_s:
+            if room.session.open and self._link.now_s() < room.until_s:
                 return room
             self.give_back(room)
         return None
@@ -143,11 +158,9 @@ class Rooms:
         asks the agent after this finds them; what it did not keep is counted by the link."""
         stock, session = self._stock(space), room.session
         if session.open:
-            same = session is stock.session
-            asked = self._next(stock) if same else _Asked(0, self._link.now_s())
-            asked.blocks = blocks
-            payload = pack_fill(room.ticket, space, asked.wanted, parent, packed)
-            self._send(stock, session, asked, payload)
+            wanted = stock.missing(self._link.now_s()) if session is stock.session else 0
+            payload = pack_fill(room.ticket, space, wanted, parent, packed)
+            self._send(stock, session, payload, wanted, blocks)
         session.release()
 
     def put_back(self, room: Room, space: int) -> None:
@@ -165,48 +178,47 @@ class Rooms:
 
     def tidy(self) -> None:
         """Give back what a stream that is over has left."""
-        for space, stock in tuple(self._stocks.items()):
+        for space, stock in tuple(self.stocks.items()):
             if stock.at_hand and self._link.now_s() - stock.ended_s > STREAM_S:
                 while stock.at_hand and (room := self.take(space)) is not None:
                     self.give_back(room)
 
     # ---- inside
 
-    def _stock(self, space: int) -> _Stock:
+    def _stock(self, space: int) -> Stock:
         """A new one after a session is over, and in a child after a fork: what there was is the
         agent's again, or the parent's."""
-        stock, session = self._stocks.get(space), self._link.current
+        stock, session = self.stocks.get(space), self._link.current
         if stock is None or stock.session is not session:
-            stock = self._stocks[space] = _Stock(session, self._spaces[space].page_bytes)
+            stock = self.stocks[space] = Stock(session, self._spaces[space].page_bytes)
         return stock
 
-    def _next(self, stock: _Stock) -> _Asked:
-        """What asks for a room if one is missing."""
-        now_s = self._link.now_s()
-        may = stock.streams and now_s >= stock.rest_until_s
-        asked = _Asked(stock.missing if may else 0, now_s)
-        if asked.wanted:
-            stock.coming.append(asked)
-        return asked
+    def _send(
+        self, stock: Stock, session: Session, payload: bytes, wanted: int, blocks: int
+    ) -> None:
+        link, channel = self._link, session.channel
+        link.send_notes(session)  # what room is granted for may push out what was loaded
+        now_s, call = link.now_s(), channel.expect(Op.STORE_FILL)
+        call.late = partial(self._came, stock, session, call, wanted, blocks, now_s)
+        if wanted:
+            stock.coming.append((call, wanted))
+        try:
+            channel.send(frame(Op.STORE_FILL, 0, call.request_id, payload), now_s + link.deadline_s)
+        except ChannelClosed as error:
+            link.lost(session, str(error))
+            return
+        if channel.in_flight >= UNREAD_MAX:
+            link.check(session)  # nobody waits for those, and both sides would fill
 
-    def _send(self, stock: _Stock, session: Session, asked: _Asked, payload: bytes) -> None:
-        def answered(reply: Reply | None) -> None:
-            self._answered(stock, session, asked, reply)
-
-        self._link.send_notes(session)  # what room is granted for may push out what was loaded
-        sent = self._link.tell_and(session, Op.STORE_FILL, payload, answered)
-        if sent is not None:
-            asked.call = sent.call
-
-    def _await(self, stock: _Stock) -> bool:
+    def _await(self, stock: Stock) -> bool:
         """Until a room has come that was asked for, or word that there is none. False: none is on
         its way, or the agent is late or gone."""
         session = stock.session
         try:
-            call = stock.coming[0].call
+            call, _ = stock.coming[0]
         except IndexError:
             return False
-        if session is None or call is None or not self._link.here(session):
+        if session is None or not self._link.here(session):
             return False
         deadline_s = self._link.deadline_s
         try:
@@ -218,20 +230,35 @@ class Rooms:
             self._link.late(session, "STORE_FILL", deadline_s)
         return came is not None
 
-    def _answered(
-        self, stock: _Stock, session: Session, asked: _Asked, reply: Reply | None
+    def _forgo(self, room: Room, call: Call | None) -> None:
+        """A store that was begun in `store` comes to nothing."""
+        if call is not None:
+            room.session.channel.forget(call)
+        room.session.hold()
+        self.give_back(room)
+
+    def _came(
+        self,
+        stock: Stock,
+        session: Session,
+        call: Call,
+        wanted: int,
+        blocks: int,
+        sent_s: float,
+        answer: Frame,
     ) -> None:
         """On whichever thread has read it. What comes for a stock that is no more is its session's,
         and ends with it."""
+        reply = self._link.understand(session, answer)
         if not isinstance(reply, StoreFilled):
             reply = StoreFilled(0, 0, 0, ())
-        self._link.count_unsealed(asked.blocks - reply.sealed - reply.existing)
-        if not asked.wanted:
+        self._link.count_unsealed(blocks - reply.sealed - reply.existing)
+        if not wanted:
             return
-        if reply.ticket:
-            until_s = asked.sent_s + session.lease_s
-            pages = Pages(session.epoch, reply.offsets, stock.page_bytes, until_s, session.number)
-            stock.at_hand.append(Room(session, reply.ticket, pages))
+        if reply.ticket and reply.offsets:
+            until_s, nbytes = sent_s + session.lease_s, stock.page_bytes
+            row = row_of(reply.offsets, nbytes)
+            stock.at_hand.append(Room(session, reply.ticket, reply.offsets, row, nbytes, until_s))
         else:
             stock.rest_until_s = self._link.now_s() + REST_S
-        stock.coming.remove(asked)
+        stock.coming.remove((call, wanted))

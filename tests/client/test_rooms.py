@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from onggi import Client, SpaceSpec, block_keys
-from onggi.rooms import REST_S, ROOMS_MAX, STREAM_S
+from onggi.rooms import REST_S
+from onggi.stock import ROOMS_MAX, STREAM_S
 from onggi_core.wire.frame import Op
 
 PAGE = 4096
@@ -186,9 +187,9 @@ def test_a_chain_longer_than_its_room_is_stored_whole(agent: Any, client: Client
 def test_an_agent_without_room_to_grant_is_not_asked_on_and_on(
     agent: Any, client: Client, clock: Clock
 ) -> None:
-    keys = [chain(seed, 64) for seed in range(8)]  # its bound is 32 pages
+    keys = [chain(seed, 128) for seed in range(8)]  # its bound is 64 pages
     for some in keys[:4]:
-        assert store(client, some).stored == 64
+        assert store(client, some).stored == 128
     assert client.lookup(keys[0]).pending >= 0
     assert agent.ops.count(Op.STORE_FILL) <= 1 + ROOMS_MAX
     before = agent.ops.count(Op.STORE_FILL)

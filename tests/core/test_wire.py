@@ -17,6 +17,7 @@ from onggi_core.wire.frame import (
     frame,
     refusal,
 )
+from onggi_core.wire.packed import fill_frame
 from onggi_core.wire.replies import (
     LoadCompleted,
     LoadPrepared,
@@ -170,3 +171,10 @@ def test_an_outcome_outside_the_list_is_named_with_the_right_ones() -> None:
 def test_a_refusal_is_a_frame_with_a_status_and_a_sentence() -> None:
     (got,) = Cutter().feed(refusal(Op.LOOKUP, Status.TOO_MANY, 5, "no"))
     assert got == Frame(Op.LOOKUP, Status.TOO_MANY, 5, b"no")
+
+
+@given(u64, u64, st.integers(0, 63), u32, digest, keys)
+def test_a_fill_in_one_go_is_the_frame_of_its_request(number, ticket, space, wanted, parent, keys):
+    asked = StoreFill(ticket, space, wanted, parent, keys)
+    quick = fill_frame(number, ticket, space, wanted, parent, b"".join(keys))
+    assert quick == frame(Op.STORE_FILL, 0, number, asked.encode())

@@ -87,6 +87,11 @@ class BoardReader:
         begin = self._places_at + 4 * slot
         return Seen(array("I", buffer[begin : begin + 4 * count]), ((first, stamps),))
 
+    def lacks(self, tag: int, key: bytes) -> bool:
+        """Whether look() would find nothing, as far as one look into the key's bucket tells."""
+        begin = self._buckets_at + (crc32(key, tag) & self._mask) * BUCKET_BYTES
+        return key[MARK] not in self._buffer[begin : begin + BUCKET_BYTES]
+
     def _look_on(self, tag: int, keys: bytes) -> Seen:
         """The same, row by row: where it is not all of it in one."""
         units, label = array("I"), tag.to_bytes(4, "little")

@@ -43,11 +43,12 @@ whoever waits for the first block of a run waits longer."""
 class RoomBounds:
     """How much of the arena may lie ready for stores that clients have not begun."""
 
-    session_bytes: int = 16 << 20
-    """Most of one client: some three milliseconds of copying, in which an agent answers."""
-    share: int = 16
+    session_bytes: int = 32 << 20
+    """Most of one client: two of the largest batches that engines store, one that is written and
+    the next. Some six milliseconds of copying, in which an agent answers."""
+    share: int = 8
     """All clients together: at most one part in so many of the arena. What rooms push out is the
-    coldest sixteenth."""
+    coldest eighth."""
     worth_bytes: int = 1 << 20
     """A smaller room than this and than was asked for is none: a store cut into such small parts
     takes longer than one that waits for its pages."""

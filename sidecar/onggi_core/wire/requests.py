@@ -45,11 +45,11 @@ _Outcome = TypeVar("_Outcome", bound=enum.IntEnum)
 
 _HELLO: Final = struct.Struct("<4sHHIH")  # magic, lowest version, highest version, pid, spaces
 _SPACE: Final = struct.Struct("<16sQI")
-_PREPARE: Final = struct.Struct("<H16s")  # space index, parent
+PREPARE: Final = struct.Struct("<H16s")  # space index, parent
 _TICKET: Final = struct.Struct("<QB")
-_FILL: Final = struct.Struct("<QHI16s")  # ticket, space index, pages wanted, parent
+FILL: Final = struct.Struct("<QHI16s")  # ticket, space index, pages wanted, parent
 _LOADED: Final = struct.Struct("<QBI")
-_WAIT: Final = struct.Struct("<I")
+WAIT: Final = struct.Struct("<I")
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,12 +126,12 @@ class StorePrepare:
     op: Op = Op.STORE_PREPARE
 
     def encode(self) -> bytes:
-        return pack_store(self.space, self.parent, keys_to(self.keys))
+        return PREPARE.pack(self.space, self.parent) + keys_to(self.keys)
 
     @classmethod
     def decode(cls, payload: bytes) -> StorePrepare:
-        space, parent = unpack(_PREPARE, payload, 0, "STORE_PREPARE")
-        return cls(space, parent, keys_from(payload, _PREPARE.size, "STORE_PREPARE"))
+        space, parent = unpack(PREPARE, payload, 0, "STORE_PREPARE")
+        return cls(space, parent, keys_from(payload, PREPARE.size, "STORE_PREPARE"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,12 +163,13 @@ class StoreFill:
     op: Op = Op.STORE_FILL
 
     def encode(self) -> bytes:
-        return pack_fill(self.ticket, self.space, self.wanted, self.parent, keys_to(self.keys))
+        head = FILL.pack(self.ticket, self.space, self.wanted, self.parent)
+        return head + keys_to(self.keys)
 
     @classmethod
     def decode(cls, payload: bytes) -> StoreFill:
-        ticket, space, wanted, parent = unpack(_FILL, payload, 0, "STORE_FILL")
-        return cls(ticket, space, wanted, parent, keys_from(payload, _FILL.size, "STORE_FILL"))
+        ticket, space, wanted, parent = unpack(FILL, payload, 0, "STORE_FILL")
+        return cls(ticket, space, wanted, parent, keys_from(payload, FILL.size, "STORE_FILL"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,12 +179,12 @@ class LoadPrepare:
     op: Op = Op.LOAD_PREPARE
 
     def encode(self) -> bytes:
-        return pack_load(self.wait_ms, keys_to(self.keys))
+        return WAIT.pack(self.wait_ms) + keys_to(self.keys)
 
     @classmethod
     def decode(cls, payload: bytes) -> LoadPrepare:
-        (wait_ms,) = unpack(_WAIT, payload, 0, "LOAD_PREPARE")
-        return cls(wait_ms, keys_from(payload, _WAIT.size, "LOAD_PREPARE"))
+        (wait_ms,) = unpack(WAIT, payload, 0, "LOAD_PREPARE")
+        return cls(wait_ms, keys_from(payload, WAIT.size, "LOAD_PREPARE"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,21 +266,6 @@ _CLASSES: Final[dict[int, type[Request]]] = {
     Op.STATS: StatsRequest,
     Op.STORE_FILL: StoreFill,
 }
-
-
-def pack_load(wait_ms: int, keys: bytes) -> bytes:
-    """LoadPrepare's bytes, from keys that are packed already (fields.keys_to)."""
-    return _WAIT.pack(wait_ms) + keys
-
-
-def pack_store(space: int, parent: bytes, keys: bytes) -> bytes:
-    """StorePrepare's bytes, likewise."""
-    return _PREPARE.pack(space, parent) + keys
-
-
-def pack_fill(ticket: int, space: int, wanted: int, parent: bytes, keys: bytes) -> bytes:
-    """StoreFill's bytes, likewise."""
-    return _FILL.pack(ticket, space, wanted, parent) + keys
 
 
 def decode_request(op: int, payload: bytes) -> Request:
