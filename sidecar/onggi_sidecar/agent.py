@@ -199,7 +199,7 @@ class Agent:
         if self._disk is not None:
             self._disk.workers.fell = fell
         plane = Plane(mailbox, step=shell.step, tick=tick, fell=fell)
-        shell.wake_at, shell.again = plane.wake_at, plane.again
+        shell.wake_at, shell.again, shell.when_idle = plane.wake_at, plane.again, plane.when_idle
         server = Server(shell, self._tally, plane)
         server.start(claim.listen())
         stack.push_async_callback(self._take_down, shell, server, plane)

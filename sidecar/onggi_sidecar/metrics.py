@@ -52,6 +52,7 @@ _COUNTERS: Final[tuple[tuple[str, str, str, _Parts], ...]] = (
     ("onggi_miss_blocks", "", "Blocks asked for and not offered", (("miss_blocks", {}),)),
     ("onggi_saved_tokens", "", "Tokens not computed again", (("tokens_saved", {}),)),
     ("onggi_stored_blocks", "", "Blocks stored", (("stored_blocks", {}),)),
+    ("onggi_unseen_prompts", "", "Prompts too many to learn from", (("unseen_prompts", {}),)),
     ("onggi_refused_blocks", "", "Blocks without room", (("refused_blocks", {}),)),
     (
         "onggi_unadmitted_blocks",

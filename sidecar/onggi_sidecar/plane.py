@@ -55,6 +55,7 @@ class Plane:
         self._epoll = select.epoll()
         self._handlers: dict[int, Handler] = {}
         self._again: list[Callable[[], None]] = []
+        self._when_idle: list[Callable[[], None]] = []
         self._wakes: list[int] = []
         self._wakes_set: set[int] = set()
         self._ticks_at_s = 0.0
@@ -124,6 +125,11 @@ class Plane:
         """Call `work` in the next turn, without waiting for anything."""
         self._again.append(work)
 
+    def when_idle(self, work: Callable[[], None]) -> None:
+        """Call `work` at the end of a turn that found nothing at all to do; it has to be short,
+        since whoever asks meanwhile waits for it."""
+        self._when_idle.append(work)
+
     def wake_at(self, when_s: float) -> None:
         """See to it that a tick comes soon after `when_s`."""
         wake = int(when_s * WAKES_A_S) + 1
@@ -160,9 +166,10 @@ class Plane:
         if due_s <= now_s:
             self._on_time(now_s)
             due_s = now_s
-        wait_s = 0.0 if self._again else max(0.0, due_s - now_s)
+        wait_s = 0.0 if self._again or self._when_idle else max(0.0, due_s - now_s)
         handlers, mailbox = self._handlers, self._mailbox
-        for number, mask in self._epoll.poll(wait_s):
+        found = self._epoll.poll(wait_s)
+        for number, mask in found:
             handler = handlers.get(number)  # none: the mailbox, or closed earlier in this turn
             if handler is not None:
                 handler(mask)
@@ -170,6 +177,8 @@ class Plane:
         for work in again:
             work()
         mailbox.take(self._step)
+        if self._when_idle and not (found or again or self._again):
+            self._when_idle.pop(0)()
 
     def _on_time(self, now_s: float) -> None:
         while self._wakes and self._wakes[0] <= now_s * WAKES_A_S:

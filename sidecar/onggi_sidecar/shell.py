@@ -21,7 +21,7 @@ from onggi_core.engine.actions import (
     WriteRun,
 )
 from onggi_core.engine.engine import Engine
-from onggi_core.engine.events import Asked, BudgetSet, Event, GoOn
+from onggi_core.engine.events import Asked, BudgetSet, Event, GoOn, Idle
 from onggi_core.engine.loads import WAIT_MAX_S
 from onggi_core.wire.frame import FATAL, frame, refusal
 from onggi_core.wire.requests import LoadPrepare
@@ -49,7 +49,8 @@ class Extents(Protocol):
 
 class Shell:
     """Steps one engine. `disk` is absent when there is no disk tier. `wake_at` is told when a load
-    that waits has to be looked at again, `again` what to call when others had their turn."""
+    that waits has to be looked at again, `again` what to call when others had their turn, and
+    `when_idle` what to call once nobody wants anything."""
 
     def __init__(
         self,
@@ -63,17 +64,19 @@ class Shell:
         self.peers: dict[int, Peer] = {}
         self.wake_at: Callable[[float], None] = lambda _: None
         self.again: Callable[[Callable[[], None]], None] = lambda _: None
+        self.when_idle: Callable[[Callable[[], None]], None] = lambda _: None
         self._disk = disk
         self._toucher = toucher
         self._clock = clock
         self._goes_on = False
+        self._idles = False
 
     def step(self, event: Event) -> None:
         """Let the engine decide and carry out what it says."""
         if type(event) is BudgetSet and self._disk is not None:
             self._disk.segments.make_ahead_within(event.segments)
         self.carry_out(self.engine.step(event, self._clock()))
-        self._go_on_if_busy()
+        self._ask_for_turns()
 
     def ask(self, asked: Asked) -> None:
         """A client's request; a load that has to wait is looked at again at its deadline."""
@@ -84,16 +87,23 @@ class Shell:
             wait_s = min(request.wait_ms / 1000, WAIT_MAX_S)  # what the engine gives at most
             self.wake_at(now_s + wait_s + WAIT_MARGIN_S)
         self.carry_out(actions)
-        self._go_on_if_busy()
+        self._ask_for_turns()
 
-    def _go_on_if_busy(self) -> None:
+    def _ask_for_turns(self) -> None:
         if self.engine.busy and not self._goes_on:
             self._goes_on = True
             self.again(self._go_on)
+        if self.engine.curious and not self._idles:
+            self._idles = True
+            self.when_idle(self._idle)
 
     def _go_on(self) -> None:
         self._goes_on = False
         self.step(GoOn())
+
+    def _idle(self) -> None:
+        self._idles = False
+        self.step(Idle())
 
     def carry_out(self, actions: list[Action]) -> None:
         for action in actions:

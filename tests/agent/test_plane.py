@@ -59,7 +59,7 @@ class Served:
         self.mailbox = Mailbox()
         self.fell = threading.Event()
         self.plane = Plane(self.mailbox, step=self.shell.step, tick=self._tick, fell=self.fell.set)
-        self.shell.wake_at = self.plane.wake_at
+        self.shell.wake_at, self.shell.when_idle = self.plane.wake_at, self.plane.when_idle
         self.server = Server(self.shell, self.tally, self.plane)
         self._claim = claim_socket(self.path)
         self._listening = self._claim.listen()
@@ -296,6 +296,47 @@ def test_a_load_that_waits_is_looked_at_at_its_deadline(
     storing.ask(Op.STORE_PREPARE, StorePrepare(0, bytes(16), (b"k" * 16,)).encode())
     got = loading.ask(Op.LOAD_PREPARE, LoadPrepare(40, (b"k" * 16,)).encode())
     assert got.status == Status.OK
+
+
+def test_idle_work_is_done_at_once_and_only_between_turns_that_find_nothing(
+    monkeypatch: pytest.MonkeyPatch, served: Served
+) -> None:
+    """At once: the tick is a minute off. And with requests there, they go first."""
+    monkeypatch.setattr("onggi_sidecar.plane.TICK_S", 60.0)
+    time.sleep(0.3)  # the tick that was due comes
+    client, done = served.guest(), threading.Event()
+    seen: list[int] = []
+
+    def learn() -> None:
+        seen.append(served.tally.requests[Op.STATS])
+        if len(seen) < 3:
+            served.plane.when_idle(learn)
+        else:
+            done.set()
+
+    def begin() -> None:
+        served.plane.when_idle(learn)
+        asking.wait(20)  # what comes meanwhile is found by the turn that this one ends in
+
+    asking = threading.Event()
+    served.mailbox.send(begin)
+    client.socket.sendall(frame(Op.STATS, 0, 1, b"") * 20)
+    asking.set()
+    assert done.wait(20)
+    assert seen == [20, 20, 20]
+
+
+def test_a_prompt_is_shown_to_the_ghosts_before_the_next_tick(
+    monkeypatch: pytest.MonkeyPatch, served: Served
+) -> None:
+    monkeypatch.setattr("onggi_sidecar.plane.TICK_S", 60.0)
+    time.sleep(0.3)  # the tick that was due comes
+    keys = tuple(n.to_bytes(16, "big") for n in range(4_000))
+    assert served.guest().ask(Op.LOAD_PREPARE, LoadPrepare(0, keys).encode()).status == Status.OK
+    until(
+        "the ghosts to have seen it",
+        lambda: served.plane.call(lambda: served.engine.stats()["curve"]),
+    )
 
 
 def test_calls_answer_raise_and_end_in_time(served: Served) -> None:

@@ -11,7 +11,7 @@ import pytest
 from shell import Shell, spec
 
 from onggi_core.engine.engine import Engine
-from onggi_core.engine.events import Tick
+from onggi_core.engine.events import Idle, Tick
 from onggi_core.identity import ROOT
 from onggi_core.policy.names import FIXED, PolicyName
 from onggi_core.replay.trace import Prompt, Trace
@@ -94,3 +94,5 @@ class Live:
     def settle(self) -> None:
         self.shell.step(Tick())
         self.shell.end_jobs()
+        while self.shell.engine.curious:
+            self.shell.step(Idle())

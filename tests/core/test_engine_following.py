@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shell import Shell, chain, spec
 
-from onggi_core.engine.events import BudgetSet, ModeSet, Tick
+from onggi_core.engine.events import BudgetSet, Idle, ModeSet, Tick
 from onggi_core.engine.following import WAITING_MAX
 from onggi_core.policy.names import FIXED
 from onggi_core.wire.replies import Mode, Slot
@@ -22,7 +22,16 @@ def observing() -> tuple[Shell, int]:
 
 def load(shell: Shell, client: int, keys: tuple[bytes, ...] = LONG) -> None:
     shell.load(client, list(keys))
-    shell.step(Tick())
+    idle(shell)
+
+
+def idle(shell: Shell) -> int:
+    """Until the ghosts have seen every prompt; in how many parts they did."""
+    parts = 0
+    while shell.engine.curious:
+        parts += 1
+        assert shell.step(Idle()) == []
+    return parts
 
 
 def test_a_pool_that_observes_stores_nothing_and_says_what_it_would_have_saved() -> None:
@@ -92,6 +101,48 @@ def test_what_the_ghosts_have_not_seen_is_bounded_and_the_oldest_goes() -> None:
     following = shell.engine._following
     assert following._waiting_blocks == WAITING_MAX
     assert sum(len(keys) for keys, *_ in following._waiting) == WAITING_MAX
-    assert shell.engine.stats()["observe"]["asked_blocks"] == 2 * WAITING_MAX
+    stats = shell.engine.stats()
+    assert stats["observe"]["asked_blocks"] == 2 * WAITING_MAX
+    assert stats["unseen_prompts"] == WAITING_MAX // len(LONG)
+    idle(shell)
+    assert following._waiting_blocks == 0
+    assert shell.engine.stats()["unseen_prompts"] == WAITING_MAX // len(LONG)
+
+
+def test_the_ghosts_see_a_long_prompt_in_parts_and_no_part_in_a_tick() -> None:
+    shell, client = observing()
+    shell.load(client, list(LONG))
     shell.step(Tick())
-    assert following._waiting_blocks == WAITING_MAX - len(LONG)
+    assert shell.engine._following.ghosts is None
+    assert idle(shell) > 5
+    assert shell.engine.stats()["observe"]["hit_blocks"] == 0
+    shell.load(client, list(LONG[:16]))
+    assert idle(shell) == 1
+
+
+def test_a_figure_asked_for_between_two_parts_is_that_of_whole_prompts() -> None:
+    shell, client = observing()
+    for _ in range(2):
+        load(shell, client)
+    before = shell.engine.stats()
+    shell.load(client, list(LONG))
+    shell.step(Idle())
+    between = shell.engine.stats()
+    assert between["curve"] == before["curve"]
+    assert between["observe"]["hit_share"] == before["observe"]["hit_share"] == 0.5
+    idle(shell)
+    assert shell.engine.stats()["observe"]["hit_share"] > 0.6
+
+
+def test_a_budget_that_changes_under_way_does_not_mix_old_ghosts_with_new() -> None:
+    shell, client = observing()
+    shell.load(client, list(LONG))
+    shell.step(Idle())
+    before = shell.engine._following.ghosts
+    shell.step(BudgetSet(0, 0))
+    idle(shell)
+    assert shell.engine._following.ghosts is before
+    load(shell, client)
+    state, following = shell.engine._state, shell.engine._following
+    assert following.ghosts is not before
+    assert state.host.ranking.chooser is following.ghosts.chooser()

@@ -13,7 +13,7 @@ from shell import PAGE, Shell, chain, spec
 from walker import check
 
 from onggi_core.engine import leaving
-from onggi_core.engine.events import BudgetSet, GoOn, IoOutcome, Tick
+from onggi_core.engine.events import BudgetSet, GoOn, Idle, IoOutcome, Tick
 from onggi_core.identity import ROOT
 from onggi_core.wire.requests import LoadOutcome, StoreOutcome
 
@@ -135,6 +135,11 @@ class AnyOrder(RuleBasedStateMachine):
     def open_loads_still_hold_their_bytes(self) -> None:
         for load in self.shell.loads.values():
             self.shell.check_bytes(load)
+
+    @precondition(lambda self: self.shell.engine.curious)
+    @rule()
+    def idle(self) -> None:
+        self.shell.step(Idle())
 
     @precondition(lambda self: self.shell.engine.busy)
     @rule()

@@ -19,6 +19,7 @@ from onggi_core.engine.events import (
     BudgetSet,
     Event,
     GoOn,
+    Idle,
     SessionClosed,
     SessionOpened,
     Stopping,
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 
 ROOMS: Final = RoomBounds(session_bytes=16 * SLOT, share=4, worth_bytes=SLOT)
 """Of arenas of a few pages."""
+IDLE_AFTER_S: Final = 0.001
+"""When all that is due at one moment is done, the plane is idle."""
 Leftover = dict[int, tuple[Sequence[Held], bytes]]
 """By extent: the blocks that its board shows there, and its bytes."""
 
@@ -67,6 +70,7 @@ class Life:
         self.peers: dict[int, Client] = {}
         self.change = NONE_YET
         self._goes_on = False
+        self._idles = False
         self._leftover = leftover
         self._session = 0
         self._request = 0
@@ -110,6 +114,9 @@ class Life:
         if self.engine.busy and not self._goes_on:
             self._goes_on = True
             world.agenda.after(0.0, self._go_on)
+        if self.engine.curious and not self._idles:
+            self._idles = True
+            world.agenda.after(IDLE_AFTER_S, self._idle)
         return actions
 
     def _go_on(self) -> None:
@@ -117,6 +124,11 @@ class Life:
         self._goes_on = False
         if not self.over:
             self.step(GoOn())
+
+    def _idle(self) -> None:
+        self._idles = False
+        if not self.over:
+            self.step(Idle())
 
     def open(self, client: Client) -> int:
         self._session += 1

@@ -58,6 +58,10 @@ class Saboteur:
     def busy(self) -> bool:
         return self.real.busy
 
+    @property
+    def curious(self) -> bool:
+        return self.real.curious
+
     def stats(self) -> dict[str, Any]:
         return self.real.stats()
 

@@ -44,6 +44,8 @@ class Counters:
     evicted_disk_blocks: int = 0
     unwritten_blocks: int = 0
     """Evicted from the host tier before they had reached the disk tier."""
+    unseen_prompts: int = 0
+    """Prompts that no ghost cache saw: too many waited for an idle moment."""
     watermark_blocks: int = 0
     """Of those evicted from the host tier, the ones given up ahead of any store, to keep room."""
     inherited_blocks: int = 0

@@ -28,6 +28,7 @@ from onggi_core.engine.events import (
     ExtentRefused,
     ExtentTouched,
     GoOn,
+    Idle,
     ModeSet,
     ReadEnded,
     SessionClosed,
@@ -36,7 +37,7 @@ from onggi_core.engine.events import (
     Tick,
     WriteEnded,
 )
-from onggi_core.engine.following import TICK_BLOCKS, Following
+from onggi_core.engine.following import Following
 from onggi_core.engine.session import TICKETS_MAX, Room, Session
 from onggi_core.engine.state import Facts, State
 from onggi_core.engine.stats import snapshot
@@ -121,6 +122,8 @@ class Engine:
             case GoOn():
                 leaving.work(state, now_s)
                 self._keep(now_s)
+            case Idle():
+                self._following.work(state)
             case Stopping():
                 state.stopping = True
                 state.board.close()
@@ -134,6 +137,11 @@ class Engine:
         state = self._state
         leaves = state.leaving_stores or state.leaving_loads
         return bool(leaves or state.above_high or state.shrinking)
+
+    @property
+    def curious(self) -> bool:
+        """Whether Idle would find work: prompts to learn from. No request waits for that."""
+        return self._following.waiting
 
     def stats(self) -> dict[str, Any]:
         """Figures of this moment: sizes and uses in bytes, counters since the start of this life.
@@ -241,7 +249,6 @@ class Engine:
                 state.disk.slab.restore(number)
             state.resting_segments.clear()
         writeback.pump(state)  # what was offered again since
-        self._following.work(state, TICK_BLOCKS)
         self._keep(now_s)
 
     def _keep(self, now_s: float) -> None:

@@ -122,6 +122,11 @@ class GoOn:
 
 
 @dataclass(frozen=True, slots=True)
+class Idle:
+    """Nobody wants anything, sent while the engine is curious: a part of what serves no request."""
+
+
+@dataclass(frozen=True, slots=True)
 class Stopping:
     """The agent was told to end: waiting loads are answered, nothing more is admitted."""
 
@@ -139,5 +144,6 @@ Event = (
     | ModeSet
     | Tick
     | GoOn
+    | Idle
     | Stopping
 )

@@ -7,7 +7,7 @@ hold as many blocks as the larger one.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from onggi_core.engine.session import Session
@@ -19,20 +19,20 @@ from onggi_core.wire.replies import Mode
 ASKED_MAX: Final = 4096
 """Blocks of one request that the ghosts see, from its start. A longer prompt's end is kept or lost
 with what comes before it."""
-TICK_BLOCKS: Final = 256
-"""Blocks of prompts, or one prompt, that the ghosts see in a tick: a few milliseconds where a tier
-is small and nothing is sampled away. No request does any: the next one would wait behind it."""
 WAITING_MAX: Final = 65536
 """Blocks of prompts that the ghosts have not seen yet: five megabytes of keys. Past it the oldest
-prompts are never seen, which makes the sample thinner and nothing wrong."""
+prompts are never seen, which makes the sample thinner and nothing wrong; they are counted."""
+_OVER: Final = object()
+"""No part of a prompt is left."""
 PACE_PROMPTS: Final = 64
 """After so many prompts the rankings are told anew how many uses go by from one to the next: what
 is stored and written down for it are uses too, while the ghosts count prompts."""
 
 
 class Following:
-    """Prompts are noted when they come and shown to the ghosts a few at a tick: nine ghost caches
-    take longer than all else there is to a lookup, and whoever asks next would wait for them."""
+    """Prompts are noted when they come and shown to the ghosts when nobody wants anything: eleven
+    ghost caches take longer than all else there is to a lookup, and whoever asks next would wait
+    for them. So they see a prompt a part at a time."""
 
     __slots__ = (
         "_block_bytes",
@@ -40,6 +40,7 @@ class Following:
         "_candidates",
         "_paced_prompts",
         "_paced_use",
+        "_under_way",
         "_waiting",
         "_waiting_blocks",
         "asked_blocks",
@@ -61,6 +62,13 @@ class Following:
         self._waiting: deque[tuple[Sequence[bytes], int, int]] = deque()
         """Keys of a prompt, the bytes that one of its blocks takes over all ranks, its number."""
         self._waiting_blocks = 0
+        self._under_way: Iterator[None] | None = None
+        """The ghosts are seeing a prompt: what is left of it."""
+
+    @property
+    def waiting(self) -> bool:
+        """Whether there is a prompt that the ghosts have not seen, or not all of."""
+        return self._under_way is not None or bool(self._waiting)
 
     def asked(self, state: State, session: Session, keys: Sequence[bytes]) -> None:
         """A prompt was asked about, for the one time that it counts."""
@@ -78,17 +86,21 @@ class Following:
         self._waiting_blocks += len(seen)
         while self._waiting_blocks > WAITING_MAX:
             self._waiting_blocks -= len(self._waiting.popleft()[0])
+            state.counters.unseen_prompts += 1
 
-    def work(self, state: State, blocks: int = 1) -> None:
-        """Shows the ghosts prompts of at least so many blocks, if there are as many; the tiers
+    def work(self, state: State) -> None:
+        """Shows the ghosts a part of the oldest prompt that waits. After its last part the tiers
         follow whoever is ahead then."""
-        while blocks > 0 and self._waiting:
+        if not self.waiting:
+            return
+        if self._under_way is None:
             keys, block_bytes, number = self._waiting.popleft()
             self._waiting_blocks -= len(keys)
-            blocks -= len(keys)
-            ghosts = self._of_budget(state, block_bytes)
-            ghosts.access(keys, number)
-            state.host.ranking.chooser = state.disk.ranking.chooser = ghosts.chooser()
+            self._under_way = self._of_budget(state, block_bytes).parts(keys, number)
+        if next(self._under_way, _OVER) is _OVER:
+            self._under_way = None
+            assert self.ghosts is not None, "made for the prompt"
+            state.host.ranking.chooser = state.disk.ranking.chooser = self.ghosts.chooser()
 
     def _pace(self, state: State) -> None:
         """How many uses a prompt takes of late, in the units of the rankings."""
