@@ -31,6 +31,9 @@ ANNOTATIONS: Final = {
 }
 """What a pod may say; docs/api.md is made from this table, and a key outside it is a mistake."""
 
+WARM: Final = f"{PREFIX}warm"
+"""The readiness gate of pods that wait for their cache, and the condition that opens it."""
+
 AGENT_CONTAINER: Final = "onggi-agent"
 CLIENT_CONTAINER: Final = "onggi-client"
 

@@ -9,7 +9,8 @@ from typing import Any, Final
 from onggi_operator.apply.nodes import write_node
 from onggi_operator.kube.client import ApiClient, ApiError
 from onggi_operator.kube.reflector import Key
-from onggi_operator.observe.fleet import Fleet, NodeSnapshot
+from onggi_operator.observe.fleet import AgentSnapshot, Fleet, NodeSnapshot
+from onggi_operator.observe.pods import PodView
 from onggi_operator.observe.world import World
 from onggi_operator.plan.allocation import (
     NOTHING_KNOWN,
@@ -98,6 +99,10 @@ class NodeRounds:
     def quota_of(self, pool: Key) -> QuotaShare | None:
         """What is taken of a pool's quota; None where it has none."""
         return self._quotas.get(pool)
+
+    def agent_of(self, pod: PodView) -> AgentSnapshot | None:
+        """A pod's agent as it is at this moment."""
+        return self._fleet.agent(pod)
 
     def allocation_of(self, pool: Key) -> Allocation:
         """What is known of a pool's memory, as last planned."""

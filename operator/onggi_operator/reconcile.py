@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from onggi_operator.apply.evictions import evict
 from onggi_operator.apply.status import write_status
+from onggi_operator.gates import GateKeeper
 from onggi_operator.kube.backoff import Backoff
 from onggi_operator.kube.client import (
     ApiClient,
@@ -70,6 +71,7 @@ class Reconciler:
         self._interval_s = settings.status_interval_s
         self._written_s: dict[Key, float] = {}
         self._teller = Teller(api)
+        self._gates = GateKeeper(api, nodes.agent_of) if settings.warm_gates else None
         self._started_s = time.monotonic()
         self._restarts_missed = settings.restart_missed
         self._evicted_s: dict[tuple[str, str, str], float] = {}
@@ -93,6 +95,9 @@ class Reconciler:
     async def _write_all(self) -> None:
         """One write that is refused keeps no other from being made. Raises Unreachable."""
         now_s, now = time.monotonic(), wall_clock()
+        asking = [pod for pod in self._pods.values() if isinstance(pod, PodView)]
+        if self._gates is not None:
+            await self._gates.open(asking, self._world.pools(), now_s=now_s, now=now)
         await self._nodes.write()
         snapshot = self._world.snapshot(now_s=now_s)
         keys = {pool.key for pool in snapshot}
@@ -114,7 +119,6 @@ class Reconciler:
             await asyncio.sleep(0)  # between pools, agents are answered
         for _, _, pool, wanted in sorted(due, key=lambda one: one[:2])[:WRITES_PER_ROUND_MAX]:
             await self._write(pool, wanted, now_s, now)
-        asking = [pod for pod in self._pods.values() if isinstance(pod, PodView)]
         await self._teller.tell_pods(asking, now=now)
         if self._restarts_missed:
             await self._restart_missed(asking, now_s)

@@ -53,6 +53,8 @@ class WebhookSettings(_Settings):
     agent_image_pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
     agent_log_level: Literal["debug", "info", "warning", "error"] = "info"
     heartbeat_port: int = Field(default=8443, ge=1, le=65535)
+    warm_gates: bool = False
+    """Whether pods may be given a readiness gate; the controller has to open it."""
 
 
 class ControllerSettings(_Settings):
@@ -62,6 +64,8 @@ class ControllerSettings(_Settings):
     """Shortest time between two writes of one pool's counters."""
     restart_missed: bool = False
     """Whether pods that the webhook missed are evicted, so that their controllers make new ones."""
+    warm_gates: bool = False
+    """Whether warm gates of pods are opened, which takes the right to write pods' statuses."""
     node_memory_percent: int = Field(default=50, ge=0, le=100)
     """Of the memory that no pod on a node asked for, what agents may have together."""
     heartbeat_interval_s: float = Field(default=5, ge=1, le=300)

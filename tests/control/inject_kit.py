@@ -22,7 +22,7 @@ from onggi_operator.inject.outcome import (
 from onggi_operator.inject.plan import plan_injection
 from onggi_operator.inject.quota import Quota, read_quota
 from onggi_operator.inject.request import read_request
-from onggi_operator.lifecycle import Lifecycle
+from onggi_operator.lifecycle import Lifecycle, WarmGate
 from onggi_operator.pool import (
     Configure,
     DiskTier,
@@ -75,7 +75,7 @@ POOL = Pool(
     disk=None,
     placement=Placement(Rebalance.AUTO, 60, 512 * 1024**2, 5, Scheduling.PREFER),
     quota=PoolQuota(),
-    lifecycle=Lifecycle(60, 10, 0),
+    lifecycle=Lifecycle(60, 10, 0, WarmGate()),
     failure=Failure(2),
     security=Security(64646, 64646),
     injection=Injection(

@@ -63,7 +63,11 @@ def body(**changes: Any) -> dict[str, Any]:
             "scheduling": "Prefer",
         },
         "quota": {},
-        "lifecycle": {"rampUp": "1m", "drain": {"deadline": "10s"}},
+        "lifecycle": {
+            "rampUp": "1m",
+            "drain": {"deadline": "10s"},
+            "warmGate": {"until": "Off", "timeout": "5m"},
+        },
         "failure": {"diskDeadline": "2s"},
         "security": {"runAsUser": 64646, "group": 64646},
         "injection": {

@@ -153,11 +153,13 @@ def test_rights_are_these_and_no_more(documents: list[dict[str, Any]]) -> None:
             ("list kvcachepools",),
             ("list limitranges",),
             ("list namespaces",),
+            ("list pods",),
             ("list resourcequotas",),
             ("patch mutatingwebhookconfigurations", "onggi"),
             ("watch kvcachepools",),
             ("watch limitranges",),
             ("watch namespaces",),
+            ("watch pods",),
             ("watch resourcequotas",),
         ],
         "onggi-operator": [

@@ -8,6 +8,7 @@ import pytest
 
 from onggi_operator.inject.revision import revision_of
 from onggi_operator.kube.client import Unreachable
+from onggi_operator.lifecycle import WarmGate, WarmUntil
 from onggi_operator.webhook.kubernetes import read_version
 from onggi_operator.webhook.revisions import KEPT_MAX, Record, changes, read_records
 
@@ -172,6 +173,32 @@ def test_before_native_sidecars_no_pod_gets_an_agent(kit: Any, restart: str) -> 
     assert reason == "OldKubernetes"
     assert "1.28" in message
     kit.inject(kit.pod(), install=replace(kit.INSTALL, kubernetes=(1, 29)))
+
+
+def warm(kit: Any, until: WarmUntil = WarmUntil.DISK_ADOPTED) -> dict[str, Any]:
+    return {"lifecycle": replace(kit.POOL.lifecycle, warm_gate=WarmGate(until, 300))}
+
+
+def test_a_warm_gate_is_put_beside_what_the_pod_waits_for_already(kit: Any) -> None:
+    install = replace(kit.INSTALL, warm_gates=True)
+    ours = {"conditionType": "onggi.dev/warm"}
+    after = kit.inject(kit.pod(), install=install, **warm(kit))
+    assert after["spec"]["readinessGates"] == [ours]
+    other = {"conditionType": "example.com/other"}
+    for present in ([other], [other, ours]):
+        after = kit.inject(kit.pod(readinessGates=present), install=install, **warm(kit))
+        assert after["spec"]["readinessGates"] == [other, ours]
+    after = kit.inject(kit.pod(), install=install, **warm(kit, WarmUntil.OFF))
+    assert "readinessGates" not in after["spec"]
+
+
+def test_a_warm_gate_that_nobody_would_open_is_left_out_and_told(kit: Any) -> None:
+    after = kit.inject(kit.pod(), **warm(kit))
+    assert "readinessGates" not in after["spec"]
+    assert after["metadata"]["annotations"]["onggi.dev/status"].endswith(
+        "; note: the pool's lifecycle.warmGate is left out, since this installation opens none:"
+        " operator.warmGates of the chart allows it"
+    )
 
 
 class Answers:

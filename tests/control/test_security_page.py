@@ -21,10 +21,11 @@ Right = tuple[str, str, str, str]
 """Whose, verb, resource, name."""
 
 
-OPTIONAL = "only with `operator.restartMissed`"
+OPTIONAL = re.compile(r"only with `(operator\.\w+)`")
+"""What a value of the chart has to ask for."""
 
 
-def told(*, optional: bool = False) -> tuple[set[Right], list[str]]:
+def told(*asked: str) -> tuple[set[Right], list[str]]:
     section = PAGE.read_text().partition("## Rights, rule by rule")[2].partition("\n## ")[0]
     rights: set[Right] = set()
     reasons = []
@@ -33,7 +34,8 @@ def told(*, optional: bool = False) -> tuple[set[Right], list[str]]:
         if len(cells) != 5 or cells[0] == "whose" or set(cells[0]) <= {"-"}:
             continue
         whose, verbs, resource, name, why = cells
-        if OPTIONAL in why and not optional:
+        wanted = OPTIONAL.match(why)
+        if wanted and wanted[1] not in asked:
             continue
         reasons.append(why)
         rights |= {
@@ -73,9 +75,13 @@ def _of(rule: dict[str, Any]) -> list[tuple[str, str, str]]:
 def test_every_right_is_in_the_table_and_every_line_of_it_is_a_right(render: Any) -> None:
     rights, reasons = told()
     assert rights == given(render())
-    more, _ = told(optional=True)
-    assert more == given(render("operator.restartMissed=true"))
-    assert more - rights == {("operator", "create", "pods/eviction", "")}
+    for value, right in (
+        ("operator.restartMissed", ("operator", "create", "pods/eviction", "")),
+        ("operator.warmGates", ("operator", "patch", "pods/status", "")),
+    ):
+        more, _ = told(value)
+        assert more == given(render(f"{value}=true"))
+        assert more - rights == {right}
     assert all(len(why.split()) > 3 for why in reasons)
 
 

@@ -57,7 +57,11 @@ def test_an_empty_spec_becomes_a_working_pool(server: Any) -> None:
             "scheduling": "Prefer",
         },
         "quota": {},
-        "lifecycle": {"rampUp": "1m", "drain": {"deadline": "10s"}},
+        "lifecycle": {
+            "rampUp": "1m",
+            "drain": {"deadline": "10s"},
+            "warmGate": {"until": "Off", "timeout": "5m"},
+        },
         "failure": {"diskDeadline": "2s"},
         "security": {"runAsUser": 64646, "group": 64646},
         "injection": {
@@ -161,6 +165,9 @@ def on_host(path: str) -> list[dict[str, Any]]:
         ({"engine": {"configure": "Off"}}, "spec.engine.configure", 'supported values: "Auto", "Manual"'),
         *(({"placement": {"interval": text}}, "spec.placement.interval", TIME) for text in ("", "5", "5 m", "1d", "1.5h", "-5s")),
         *(({"placement": {"interval": text}}, "spec.placement.interval", "must be from 10s to 1h") for text in ("9s", "61m")),
+        ({"lifecycle": {"warmGate": {"until": "Warm"}}}, "spec.lifecycle.warmGate.until", 'supported values: "Off", "DiskAdopted", "RampedUp"'),
+        ({"lifecycle": {"warmGate": {"timeout": "soon"}}}, "spec.lifecycle.warmGate.timeout", TIME),
+        *(({"lifecycle": {"warmGate": {"timeout": text}}}, "spec.lifecycle.warmGate.timeout", "must be from 10s to 1h") for text in ("9s", "61m")),
         ({"quota": {"memory": "1GB"}}, "spec.quota.memory", QUANTITY),
         ({"quota": {"disk": "1GB"}, "tiers": [memory(), disk(max="1Gi")]}, "spec.quota.disk", 'must be a Kubernetes quantity such as 20Gi or 20G (not 20GB); is "1GB"'),
         ({"quota": {"memory": "512Mi"}}, "spec", "quota.memory must have room for one pod: at least memory.min, or memory.max where there is no min; is 512Mi"),

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from onggi_operator.inject.containers import Installation
 from onggi_operator.inject.engine import command_line, runs_engine
 from onggi_operator.inject.outcome import Skipped, SkipReason
 from onggi_operator.inject.shell import Launch, Unreadable, launches
@@ -54,6 +55,16 @@ def dns(spec: Mapping[str, Any]) -> Doubt | None:
     return Doubt(
         "with hostNetwork the agent finds no operator to report to, and its pool says AgentsSilent:"
         " set dnsPolicy to ClusterFirstWithHostNet"
+    )
+
+
+def gate(*, gated: bool, install: Installation) -> Doubt | None:
+    """A gate that nobody opens would keep the pod from ever getting ready."""
+    if not gated or install.warm_gates:
+        return None
+    return Doubt(
+        "the pool's lifecycle.warmGate is left out, since this installation opens none:"
+        " operator.warmGates of the chart allows it"
     )
 
 

@@ -60,6 +60,8 @@ class Installation:
     ca_pem: str
     revisions: Mapping[str, str] = field(default_factory=dict)
     """Images that it injected before, by the name of the revision."""
+    warm_gates: bool = False
+    """Whether there is somebody who opens warm gates."""
     kubernetes: tuple[int, int] | None = None
     """Its version, None where that is not known."""
 

@@ -22,6 +22,7 @@ def injection(
     init_containers: Sequence[Mapping[str, Any]],
     volumes: Sequence[Mapping[str, Any]],
     preferred: Patch = (),
+    gated: bool = False,
 ) -> Patch:
     """Everything an injected pod gets."""
     spec = pod["spec"]
@@ -34,6 +35,7 @@ def injection(
         *_append("/spec/volumes", spec.get("volumes"), volumes),
         *_group(spec.get("securityContext"), pool.security.group),
         *preferred,
+        *(_gate(spec.get("readinessGates")) if gated else ()),
         *_engine(f"/spec/containers/{engine_at}", spec["containers"][engine_at], pool),
     )
 
@@ -84,6 +86,11 @@ def _engine(path: str, engine: Mapping[str, Any], pool: Pool) -> Patch:
         *_append(f"{path}/env", engine.get("env"), added),
         *_append(f"{path}/volumeMounts", engine.get("volumeMounts"), mounts),
     )
+
+
+def _gate(present: Sequence[Mapping[str, Any]] | None) -> Patch:
+    gate = {"conditionType": names.WARM}
+    return () if gate in (present or ()) else _append("/spec/readinessGates", present, [gate])
 
 
 def _group(security: Mapping[str, Any] | None, group: int) -> Patch:

@@ -34,6 +34,7 @@ from onggi_operator.inject.outcome import (
 from onggi_operator.inject.quota import quota_conflict
 from onggi_operator.inject.request import Request, annotations_of
 from onggi_operator.inject.revision import chosen
+from onggi_operator.lifecycle import WarmUntil
 from onggi_operator.pool import Medium, Pool
 from onggi_operator.tenancy import NOTHING_USED, PoolUse
 
@@ -102,7 +103,9 @@ def plan_injection(
         return conflict
     if conflict := quota_conflict(spec, added, where.quotas, claimed_bytes):
         return conflict
-    doubts = tuple(doubt for doubt in (seen, blind_spots.dns(spec)) if doubt is not None)
+    gated = pool.lifecycle.warm_gate.until is not WarmUntil.OFF
+    noted = (seen, blind_spots.dns(spec), blind_spots.gate(gated=gated, install=install))
+    doubts = tuple(doubt for doubt in noted if doubt is not None)
     status = injected_status(revision.name, _told(pool, sizes, engine, doubts))
     operations = patch.injection(
         pod,
@@ -112,6 +115,7 @@ def plan_injection(
         init_containers=added,
         volumes=volumes(pool, sizes),
         preferred=preference(spec, pool) if sizes.disk_bytes else (),
+        gated=gated and install.warm_gates,
     )
     return Injected(operations, status, tuple(doubt.sentence for doubt in doubts), takes)
 

@@ -174,6 +174,10 @@ class Fleet:
         self._looked_s = {name: at for name, at in self._looked_s.items() if name in here}
         return tuple(sorted(here))
 
+    def agent(self, pod: PodView) -> AgentSnapshot | None:
+        """A pod's agent as it is at this moment; None for a pod without."""
+        return self._agent(pod) if pod.sizes is not None else None
+
     def members(self, pool: Key) -> tuple[AgentSnapshot, ...]:
         """A pool's agents on all nodes and on none yet, as they are at this moment."""
         agents = [self._agent(pod) for pod in self._members.get(pool, ())]

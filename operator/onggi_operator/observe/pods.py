@@ -38,6 +38,10 @@ class PodView:
     request_bytes: int = 0
     sizes: AgentSizes | None = None
     owner: tuple[str, str] | None = None
+    gated: bool = False
+    """It waits for the condition `onggi.dev/warm`."""
+    started: str = ""
+    """When a kubelet took it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +73,8 @@ def project_pod(pod: Mapping[str, Any]) -> PodView | Neighbour | None:
         request_bytes=memory_request(pod["spec"]) if node else 0,
         sizes=agent_sizes(pod["spec"]),
         owner=_owner(meta),
+        gated=_is_gated(pod["spec"], status),
+        started=str(status.get("startTime") or ""),
     )
 
 
@@ -82,6 +88,14 @@ def agent_sizes(spec: Mapping[str, Any]) -> AgentSizes | None:
             most = _number(env.get("ONGGI_AGENT_MEMORY_MAX"))
             return AgentSizes(memory, max(memory, most), _number(env.get("ONGGI_AGENT_DISK")))
     return None
+
+
+def _is_gated(spec: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
+    gates = (gate.get("conditionType") for gate in spec.get("readinessGates") or ())
+    return names.WARM in gates and not any(
+        one.get("type") == names.WARM and one.get("status") == "True"
+        for one in status.get("conditions") or ()
+    )
 
 
 def _number(said: str | None) -> int:

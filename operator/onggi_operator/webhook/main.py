@@ -86,6 +86,7 @@ def _installation(
         operator_url=f"https://{service}:{settings.heartbeat_port}",
         ca_pem=keeper.ca_pem or "",
         revisions=revisions.images,
+        warm_gates=settings.warm_gates,
         kubernetes=kubernetes,
     )
 
