@@ -31,7 +31,7 @@ test: $(READY) ## unit, property, agent and chart tests
 lint: $(READY) ## format, lint, types, import contracts
 	@$(VENV)/bin/ruff format --check .
 	@$(VENV)/bin/ruff check .
-	@$(VENV)/bin/mypy operator/onggi_operator sidecar/onggi_core sidecar/onggi_sidecar sidecar/onggi bench
+	@$(VENV)/bin/mypy operator/onggi_operator sidecar/onggi_core sidecar/onggi_sidecar sidecar/onggi sidecar/onggi_library bench
 	@MYPYPATH=e2e:e2e/features $(VENV)/bin/mypy e2e/node/*.py e2e/rig/*.py e2e/features/*.py
 	@$(VENV)/bin/mypy --python-version 3.10 sidecar/onggi_core sidecar/onggi
 	@$(VENV)/bin/lint-imports

@@ -16,6 +16,7 @@ PACKAGES = {
     "onggi_core": ROOT / "sidecar/onggi_core",
     "onggi_sidecar": ROOT / "sidecar/onggi_sidecar",
     "onggi": ROOT / "sidecar/onggi",
+    "onggi_library": ROOT / "sidecar/onggi_library",
     "onggi_operator": ROOT / "operator/onggi_operator",
 }
 LINES_MAX = 300
