@@ -8,10 +8,10 @@ import platform
 from array import array
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from onggi.copies import COPY_MAX_BYTES, copy, runs
-from onggi.memory import HeldPages
+from onggi.memory import HeldPages, hold_pages
 from onggi_core.board.reader import BoardReader, Seen
 from onggi_core.geometry import ALIGN_BYTES
 from onggi_core.wire.replies import Welcome
@@ -58,6 +58,40 @@ class Shown:
         if not keys or not look(tag, keys[0]).units or not self._reader.open:
             return 0
         return len(look(tag, b"".join(keys)).units)
+
+    def load_row(
+        self, keys: Sequence[bytes], pages: Sequence[Any], page_bytes: int, space: int
+    ) -> bool:
+        """load() of the usual chain: in a row on the board and in the arena, of a session with one
+        space, to pages one after the other. Flat, since none of its code is in a cache after the
+        copy before. False: it is not that, or was not shown all the time."""
+        reader, arena, count = self._reader, self._arena, len(keys)
+        if len(self._tags) != 1:
+            return False
+        try:
+            row = reader.row(self._tags[space], b"".join(keys))
+        except TypeError:  # the caller's: he is told what is wrong where the agent is asked
+            return False
+        if row is None or len(row[0]) != count:
+            return False
+        units, stamps_at, stamps = row
+        step, nbytes, first = page_bytes // ALIGN_BYTES, count * page_bytes, units[0]
+        if (
+            nbytes > COPY_MAX_BYTES
+            or page_bytes % ALIGN_BYTES
+            or units != array("I", range(first, first + count * step, step))
+        ):
+            return False
+        addresses, _keeper = hold_pages(pages, page_bytes, writable=True)
+        to, offset = addresses[0], first * ALIGN_BYTES + self._data_offset
+        if addresses != [*range(to, to + nbytes, page_bytes)] or offset + nbytes > arena.file_bytes:
+            return False
+        arena.prepare(offset, nbytes)
+        if not arena.alive:
+            return False
+        copy(to, arena.address + offset, nbytes)
+        stamped = reader.buffer[stamps_at : stamps_at + len(stamps)] == stamps
+        return stamped and arena.alive
 
     def load(
         self, keys: Sequence[bytes], hold: Callable[[], HeldPages], page_bytes: int, space: int

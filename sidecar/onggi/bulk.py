@@ -107,15 +107,11 @@ def load(client: Client, keys: Sequence[bytes], pages: Any, wait_s: float, space
     page_bytes = client.spaces[space].page_bytes
     usual = type(pages) is list and type(keys) in (list, tuple)
     if usual and len(pages) == len(keys) <= min(PART_BLOCKS, PART_BYTES // page_bytes):
-        session = client.showing()
-        if session is not None and session.shown is not None and keys:
-
-            def hold() -> HeldPages:
-                return hold_pages(pages, page_bytes, writable=True)
-
-            if session.shown.load(keys, hold, page_bytes, space):
-                client.note_loaded(session, keys)
-                return len(keys)
+        session = client.showing() if keys else None
+        shown = session.shown if session is not None else None
+        if session is not None and shown and shown.load_row(keys, pages, page_bytes, space):
+            client.note_loaded(session, keys)
+            return len(keys)
     client.rooms.tidy()
     memory = Memory(pages, checks.keys_of(keys), page_bytes, writable=True)
     if memory.count < len(keys):

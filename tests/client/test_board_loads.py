@@ -130,7 +130,7 @@ def test_a_place_behind_the_file_is_a_miss(client: Client) -> None:
     shown = session_of(client).shown
     assert shown is not None
     reader = shown._reader
-    real, last = reader._buffer, (16 << 20) // 4096 - 1
+    real, last = reader.buffer, (16 << 20) // 4096 - 1
 
     class Torn:
         def __getitem__(self, part: slice) -> bytes | bytearray:
@@ -138,7 +138,7 @@ def test_a_place_behind_the_file_is_a_miss(client: Client) -> None:
                 return last.to_bytes(4, "little") * ((part.stop - part.start) // 4)
             return real[part]
 
-    reader._buffer = Torn()
+    reader.buffer = Torn()
     assert loaded(client, KEYS[:1]) == [page(KEYS[0])], "asked for instead"
     assert loaded(client, KEYS) == [page(key) for key in KEYS]
 

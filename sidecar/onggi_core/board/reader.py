@@ -32,6 +32,11 @@ class Buffer(Protocol):
     def __getitem__(self, part: slice, /) -> bytes | bytearray: ...
 
 
+Row = tuple["array[int]", int, "bytes | bytearray"]
+"""Where the blocks of a chain begin, in 4 KiB from the start of the data; where in the buffer their
+stamps lie, and what those were before anything else was read."""
+
+
 class Seen(NamedTuple):
     """The leading blocks of a chain that the board shows. units: where their pages begin, in 4 KiB
     from the start of the data. stamps: (offset in the buffer, bytes) of what was read first."""
@@ -49,7 +54,7 @@ class BoardReader:
 
     def __init__(self, buffer: Buffer, slots: int, begin: int = 0) -> None:
         self.layout = layout = Layout(slots)
-        self._buffer = buffer
+        self.buffer = buffer
         self._slots = slots
         self._gate = slice(begin, begin + 8)
         self._buckets_at = begin + BUCKETS_AT
@@ -62,19 +67,20 @@ class BoardReader:
     @property
     def open(self) -> bool:
         """Whether the agent answers at all."""
-        return self._buffer[self._gate] == _OPEN
+        return self.buffer[self._gate] == _OPEN
 
-    def look(self, tag: int, keys: bytes) -> Seen:
-        """The longest leading run of a chain. keys: 16 bytes each, one after the other."""
-        count, buffer = len(keys) // KEY_BYTES, self._buffer
+    def row(self, tag: int, keys: bytes) -> Row | None:
+        """A whole chain whose blocks are shown in slots one after the other, as most are, while
+        the agent answers at all. None: look()."""
+        count, buffer = len(keys) // KEY_BYTES, self.buffer
         if not 0 < count <= ROW_MAX:
-            return self._look_on(tag, keys)
+            return None
         begin = self._buckets_at + (crc32(keys[:KEY_BYTES], tag) & self._mask) * BUCKET_BYTES
         entries = buffer[begin : begin + BUCKET_BYTES]
         found = entries.find(keys[MARK])
         slot = int.from_bytes(entries[found + 4 : found + 8], "little") - 1
         if found < 0 or found % ENTRY_BYTES or not 0 <= slot <= self._slots - count:
-            return self._look_on(tag, keys)
+            return None
         first = self._stamps_at + 8 * slot
         stamps = buffer[first : first + 8 * count]
         names, tags = self._keys_at + slot * KEY_BYTES, self._tags_at + 4 * slot
@@ -82,15 +88,23 @@ class BoardReader:
             buffer[names : names + len(keys)] != keys
             or buffer[tags : tags + 4 * count] != tag.to_bytes(4, "little") * count
             or _NOTHING in stamps
+            or buffer[self._gate] != _OPEN
         ):
-            return self._look_on(tag, keys)
+            return None
         begin = self._places_at + 4 * slot
-        return Seen(array("I", buffer[begin : begin + 4 * count]), ((first, stamps),))
+        return array("I", buffer[begin : begin + 4 * count]), first, stamps
+
+    def look(self, tag: int, keys: bytes) -> Seen:
+        """The longest leading run of a chain. keys: 16 bytes each, one after the other."""
+        row = self.row(tag, keys)
+        if row is None:
+            return self._look_on(tag, keys)
+        return Seen(row[0], (row[1:],))
 
     def lacks(self, tag: int, key: bytes) -> bool:
         """Whether look() would find nothing, as far as one look into the key's bucket tells."""
         begin = self._buckets_at + (crc32(key, tag) & self._mask) * BUCKET_BYTES
-        return key[MARK] not in self._buffer[begin : begin + BUCKET_BYTES]
+        return key[MARK] not in self.buffer[begin : begin + BUCKET_BYTES]
 
     def _look_on(self, tag: int, keys: bytes) -> Seen:
         """The same, row by row: where it is not all of it in one."""
@@ -103,7 +117,7 @@ class BoardReader:
                 break
             stamps.append((self._stamps_at + 8 * slot, seen[: 8 * row]))
             begin = self._places_at + 4 * slot
-            units.frombytes(self._buffer[begin : begin + 4 * row])
+            units.frombytes(self.buffer[begin : begin + 4 * row])
             at += row * KEY_BYTES
         return Seen(units, tuple(stamps))
 
@@ -111,14 +125,14 @@ class BoardReader:
         """The first slot of a chain's beginning, how many from there on show it, and what their
         stamps were before that was seen; 0: none."""
         begin = self._buckets_at + (crc32(keys[:KEY_BYTES], tag) & self._mask) * BUCKET_BYTES
-        entries, mark = self._buffer[begin : begin + BUCKET_BYTES], keys[MARK]
+        entries, mark = self.buffer[begin : begin + BUCKET_BYTES], keys[MARK]
         found = entries.find(mark)
         while found >= 0:
             slot = int.from_bytes(entries[found + 4 : found + 8], "little") - 1
             if found % ENTRY_BYTES == 0 and 0 <= slot < self._slots:
                 most = min(len(keys) // KEY_BYTES, self._slots - slot)
                 first = self._stamps_at + 8 * slot
-                stamps = self._buffer[first : first + 8 * most]
+                stamps = self.buffer[first : first + 8 * most]
                 row = self._row(slot, label, keys[: most * KEY_BYTES], stamps)
                 if row:
                     return slot, row, stamps
@@ -127,20 +141,20 @@ class BoardReader:
 
     def still(self, seen: Seen) -> bool:
         """Whether all of it was shown from before it was looked at until now."""
-        buffer = self._buffer
+        buffer = self.buffer
         return all([buffer[at : at + len(was)] == was for at, was in seen.stamps])  # noqa: C419
 
     def shows(self, slot: int, tag: int, key: bytes, unit: int) -> bool:
         """Whether a slot shows this block at this place."""
         first, place = self._stamps_at + 8 * slot, self._places_at + 4 * slot
-        stamp = self._buffer[first : first + 8]
-        return self._row(slot, tag.to_bytes(4, "little"), key, stamp) == 1 and self._buffer[
+        stamp = self.buffer[first : first + 8]
+        return self._row(slot, tag.to_bytes(4, "little"), key, stamp) == 1 and self.buffer[
             place : place + 4
         ] == unit.to_bytes(4, "little")
 
     def _row(self, slot: int, label: bytes, keys: bytes, stamps: bytes | bytearray) -> int:
         """How many slots from this one on show `keys`, one after the other."""
-        count, buffer = len(stamps) // 8, self._buffer
+        count, buffer = len(stamps) // 8, self.buffer
         names, tags = self._keys_at + slot * KEY_BYTES, self._tags_at + 4 * slot
         here, whose = buffer[names : names + len(keys)], buffer[tags : tags + 4 * count]
         labels = label * count
