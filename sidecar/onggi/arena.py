@@ -18,12 +18,13 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Protocol
 
-from onggi.copies import Piece, copy, merged
+from onggi.copies import Piece, copy, cut, merged
 from onggi_core.arena_header import (
     EPOCH_BYTES,
     EPOCH_OFFSET,
     HEADER_BYTES,
     NotAnArena,
+    copy_max_bytes,
     has_memory,
     parse_header,
 )
@@ -77,6 +78,7 @@ class Arena:
         self.path = path
         self.epoch = epoch
         self.file_bytes = file_bytes
+        self.copy_max_bytes = copy_max_bytes(file_bytes - data_offset)
         self._data_offset = data_offset
         self._extent_bytes = max(extent_bytes, mmap.PAGESIZE)
         self._step_bytes = min(POPULATE_STEP_BYTES, max(extent_bytes, mmap.PAGESIZE))
@@ -183,8 +185,8 @@ class Arena:
             self._end()
 
     def write(self, pieces: Sequence[Piece], stream: Stream) -> bool:
-        """As copy_in(), in one flat function and of pieces that are as long as they can be. False
-        too once the stream is closed that the pages are ours by. It is looked at when the copy
+        """As copy_in(), in one flat function, of pieces that are joined and cut already. False too
+        once the stream is closed that the pages are ours by. It is looked at when the copy
         counts as running, and whoever closes looks the other way round: one of the two sees it."""
         for offset, _, length in pieces:
             self.prepare(offset, length)
@@ -274,7 +276,7 @@ class Arena:
         return False
 
     def _ready(self, pieces: Iterable[Piece]) -> list[Piece]:
-        joined = merged(pieces)
+        joined = cut(merged(pieces), self.copy_max_bytes)
         for offset, _, length in joined:
             self.prepare(offset, length)
         return joined

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from onggi.copies import COPY_MAX_BYTES, copy, runs
+from onggi.copies import copy, cut, runs
 from onggi.memory import HeldPages, hold_pages
 from onggi_core.board.reader import BoardReader, Seen
 from onggi_core.geometry import ALIGN_BYTES
@@ -77,7 +77,7 @@ class Shown:
         units, stamps_at, stamps = row
         step, nbytes, first = page_bytes // ALIGN_BYTES, count * page_bytes, units[0]
         if (
-            nbytes > COPY_MAX_BYTES
+            nbytes > arena.copy_max_bytes
             or page_bytes % ALIGN_BYTES
             or units != array("I", range(first, first + count * step, step))
         ):
@@ -104,11 +104,11 @@ class Shown:
             return False
         units, addresses, arena = seen.units, hold().addresses, self._arena
         offset, nbytes = units[0] * ALIGN_BYTES + self._data_offset, len(units) * page_bytes
-        if nbytes <= COPY_MAX_BYTES and _in_a_row(units, addresses, page_bytes):
+        if nbytes <= arena.copy_max_bytes and _in_a_row(units, addresses, page_bytes):
             pieces = [(offset, addresses[0], nbytes)]
         else:
             offsets = [unit * ALIGN_BYTES + self._data_offset for unit in units]
-            pieces = runs(offsets, addresses, page_bytes)
+            pieces = cut(runs(offsets, addresses, page_bytes), arena.copy_max_bytes)
         for offset, address, nbytes in pieces:
             if offset + nbytes > arena.file_bytes or not arena.alive:
                 return False  # another block's place, read while the board changed; or all is over

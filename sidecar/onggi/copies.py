@@ -11,15 +11,11 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterable, Sequence
 from operator import sub
-from typing import Final
+
+from onggi_core.arena_header import COPY_MAX_BYTES
 
 Piece = tuple[int, int, int]
 """(offset in the arena file, address in this process, bytes)."""
-
-COPY_MAX_BYTES: Final = 8 * 1024 * 1024
-"""Longest single copy: some two milliseconds, which bounds how late it is noticed that a deadline
-is over or that the agent took its arena back. A copy that was stopped in the middle and goes on
-then makes pages of what it touches: so much of the volume at most."""
 
 copy = ctypes.memmove
 """copy(to address, from address, bytes)."""
@@ -45,6 +41,15 @@ def merged(pieces: Iterable[Piece]) -> list[Piece]:
     if length:
         joined.append((offset, address, length))
     return joined
+
+
+def cut(pieces: Iterable[Piece], most: int) -> list[Piece]:
+    """The same copies, none of them longer than `most` bytes."""
+    return [
+        (offset + at, address + at, min(most, length - at))
+        for offset, address, length in pieces
+        for at in range(0, length, most)
+    ]
 
 
 def runs(offsets: Sequence[int], addresses: Sequence[int], page_bytes: int) -> list[Piece]:

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Final
 
 from onggi.channel import Call, ChannelClosed
-from onggi.copies import COPY_MAX_BYTES, runs
+from onggi.copies import cut, runs
 from onggi.link import UNREAD_MAX, Link
 from onggi.memory import hold_pages
 from onggi.outcomes import Stored
@@ -83,10 +83,11 @@ class Rooms:
             pieces = [(offsets[0], first, count * nbytes)]
             if (
                 room.row < count
-                or count * nbytes > COPY_MAX_BYTES
+                or count * nbytes > session.arena.copy_max_bytes
                 or addresses != [*range(first, first + count * nbytes, nbytes)]
             ):
-                pieces = runs(offsets[:count], addresses, nbytes)
+                most = session.arena.copy_max_bytes
+                pieces = cut(runs(offsets[:count], addresses, nbytes), most)
             if stock.blocks != count or not stock.streams:
                 stock.begin(count, streams=True)
             wanted = count if now_s >= stock.rest_until_s else 0

@@ -40,6 +40,13 @@ first of them, where there is no board."""
 EXTENTS_MAX: Final = (DATA_OFFSET_BYTES - TURNS_OFFSET) // TURN_BYTES
 """523,264 turns: half a terabyte in extents of 1 MiB."""
 PAGE_BYTES: Final = 4096
+COPY_MAX_BYTES: Final = 8 * 1024 * 1024
+"""Longest single copy of a client: some two milliseconds, which bounds how late it is noticed that
+a deadline is over or that the agent took its arena back."""
+COPY_SHARE: Final = 64
+"""No longer than one part in so many of the data, though. A copy that was stopped in the middle,
+and goes on when the next agent has moved into the volume, makes pages of what it touches. Where
+there is no room for them the kernel ends its process."""
 
 _LAYOUT: Final = struct.Struct("<8sII16sQIIQQII")
 HEADER_BYTES: Final = _LAYOUT.size
@@ -48,6 +55,12 @@ assert HEADER_BYTES == 72
 
 class NotAnArena(ValueError):
     """The bytes are not a header this version reads; the message says which field and value."""
+
+
+def copy_max_bytes(data_bytes: int) -> int:
+    """Longest single copy into or out of an arena with so many bytes of data."""
+    most = min(COPY_MAX_BYTES, data_bytes // COPY_SHARE)
+    return max(PAGE_BYTES, most - most % PAGE_BYTES)
 
 
 def has_memory(turn: int) -> bool:

@@ -14,7 +14,6 @@ import pytest
 from onggi import Client, SpaceSpec, block_keys
 from onggi.arena import Arena
 from onggi.channel import Channel
-from onggi.copies import COPY_MAX_BYTES
 from onggi.stock import ROOMS_MAX, row_of
 from onggi_core.wire.frame import Op
 from onggi_core.wire.requests import StoreOutcome
@@ -222,12 +221,12 @@ def test_a_room_larger_than_one_copy_is_written_in_several(
         return write(arena, pieces, stream)
 
     monkeypatch.setattr(Arena, "write", seen)
-    monkeypatch.setattr("onggi.rooms.COPY_MAX_BYTES", 2 * PAGE)
-    monkeypatch.setattr("onggi.copies.COPY_MAX_BYTES", 2 * PAGE)
+    stock = client.rooms.stocks[0]
+    assert stock.session is not None
+    monkeypatch.setattr(stock.session.arena, "copy_max_bytes", 2 * PAGE)
     stream(client, range(3, 4))
     assert lengths == [2 * PAGE] * (BLOCKS // 2)
     assert whole(client, chain(3))
-    assert COPY_MAX_BYTES > 2 * PAGE
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from onggi.connectors.vllm.layout import LayoutUnsupported, page_map
-from onggi.copies import COPY_MAX_BYTES, merged
+from onggi.copies import merged
+from onggi_core.arena_header import COPY_MAX_BYTES
 
 BLOCKS, HEADS, TOKENS, CONTENT, ITEM = 6, 2, 16, 8, 2
 INNER = HEADS * TOKENS * CONTENT * ITEM

@@ -49,7 +49,7 @@ def start_full(agents: list[AgentProcess], folder: Path) -> BareClient:
 def test_a_take_over_needs_no_more_room_than_the_arena(
     agents: list[AgentProcess], small_volume: Callable[[str], Path]
 ) -> None:
-    folder = small_volume(str(64 * MIB + 512 * 1024))
+    folder = small_volume("67m")  # with what is left free for copies that were stopped
     idle = start_full(agents, folder)
     agents[-1].end(signal.SIGKILL)
     client = start(agents, folder)

@@ -18,6 +18,7 @@ from onggi_core.arena_header import (
     EXTENTS_MAX,
     TURNS_OFFSET,
     ArenaHeader,
+    copy_max_bytes,
     has_memory,
 )
 from onggi_core.board.survey import Held
@@ -32,12 +33,10 @@ ARENA_NAME: Final = "arena"
 ARENA_MODE: Final = 0o660
 """Owner and the shared group read and write; an engine maps the file read-write to store."""
 
-SPARE_BYTES: Final = 16 * 1024 * 1024
-"""Left free in the volume: a client that was stopped in the middle of a copy, and goes on after the
-agent has died and another has its place, touches up to 8 MiB of what was the old arena. In a volume
-without room the kernel ends it with SIGBUS."""
-SPARE_FROM_BYTES: Final = 32 * SPARE_BYTES
-"""A smaller volume is used to its end."""
+SPARE_COPIES: Final = 2
+"""Left free in the volume, in a client's largest copies: one that was stopped in the middle, and
+goes on after the agent has died and another has its place, touches what was the old arena anew. In
+a volume without room the kernel ends it with SIGBUS. 16 MiB, or a 32nd of a small volume."""
 
 _TEMPORARY_SUFFIX: Final = ".new"
 _TOUCH_STEP_BYTES: Final = 1024 * 1024
@@ -185,7 +184,7 @@ def create_arena(
     asked = min(size_bytes // extent_bytes, EXTENTS_MAX)
     front_bytes = _front_bytes(ArenaHeader.with_board(epoch, extent_bytes, asked))
     room_bytes = volume_room_bytes(folder) + (leftover.memory_bytes if leftover else 0)
-    spare_bytes = SPARE_BYTES if room_bytes >= SPARE_FROM_BYTES else 0
+    spare_bytes = SPARE_COPIES * copy_max_bytes(room_bytes)
     extents = min(size_bytes, room_bytes - front_bytes - spare_bytes) // extent_bytes
     if extents < 1:
         raise StartRefused(
