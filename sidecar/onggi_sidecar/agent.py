@@ -2,7 +2,7 @@
 
 Order matters where another process looks on: the socket is claimed before the arena, so that a
 second agent cannot retire a live one's memory; the disk tier is adopted before the socket listens,
-so that the first lookup after a restart already hits; SIGTERM is heard from the first line on.
+so that the first lookup after a restart already hits; it may be told to stop at any time.
 
 Clients are served by the data plane, a thread of its own. This one, asyncio's, has signals, HTTP
 and heartbeats, and talks to the plane by calls that end in bounded time.
@@ -10,15 +10,12 @@ and heartbeats, and talks to the plane by calls that end in bounded time.
 
 import asyncio
 import functools
-import gc
 import importlib
-import signal
-import sys
 import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from onggi_core.engine.engine import Engine
 from onggi_core.engine.events import Stopping, Tick
@@ -33,13 +30,11 @@ from onggi_sidecar.assembly import (
 )
 from onggi_sidecar.budgets import Budgets
 from onggi_sidecar.config import AgentConfig
-from onggi_sidecar.descriptors import DESCRIPTORS_MIN, raise_descriptor_limit
 from onggi_sidecar.disk.leftovers import tend
 from onggi_sidecar.disk.tier import DiskTier
-from onggi_sidecar.errors import StartRefused
 from onggi_sidecar.figures import gather_figures
-from onggi_sidecar.heap import give_back_free_heap, keep_large_apart
-from onggi_sidecar.log import LOG, error, event, warn
+from onggi_sidecar.heap import give_back_free_heap
+from onggi_sidecar.log import LOG, event, warn
 from onggi_sidecar.mailbox import Mailbox
 from onggi_sidecar.obedience import Obedience
 from onggi_sidecar.plane import Plane, PlaneSilent
@@ -48,48 +43,21 @@ from onggi_sidecar.shell import Shell
 from onggi_sidecar.socketfile import SocketClaim, claim_socket
 from onggi_sidecar.tally import Tally
 
-SWITCH_INTERVAL_S: Final = 0.0001
-"""A busy thread holds the GIL for 5 ms by default: sixty lookups' worth of latency."""
-GC_THRESHOLD: Final = 50_000
-"""A lookup makes a few hundred objects that die by count; looking for cycles at every 700 of them
-costs more than the lookup."""
-
-EXIT_OK: Final = 0
-EXIT_REFUSED: Final = 1
-EXIT_FAULT: Final = 70
-"""EX_SOFTWARE: a bug. The container is restarted and finds its disk tier again."""
-
-
 T = TypeVar("T")
 
 
-def run_agent(config: AgentConfig, reread: Callable[[], AgentConfig]) -> int:
-    """Run until SIGTERM or SIGINT; the exit code. reread: the configuration anew, for SIGHUP."""
-    sys.setswitchinterval(SWITCH_INTERVAL_S)
-    keep_large_apart()
-    allowed = raise_descriptor_limit()
-    if allowed < DESCRIPTORS_MIN:
-        error(
-            "start_refused",
-            f"this process may open {allowed} files (ulimit -n); allow {DESCRIPTORS_MIN} or more",
-        )
-        return EXIT_REFUSED
-    gc.set_threshold(GC_THRESHOLD)
-    try:
-        return asyncio.run(Agent(config, reread).run())
-    except OSError as fault:
-        LOG.debug("where it failed", exc_info=fault)
-        where = f" on {fault.filename}" if fault.filename else ""
-        error("start_refused", f"the system refused what the agent needs{where}: {fault.strerror}")
-        return EXIT_REFUSED
-
-
 class Agent:
-    """One life. Every resource is released by an exit stack, in reverse order of its making."""
+    """One life. Every resource is released by an exit stack, in reverse order of its making.
 
-    def __init__(self, config: AgentConfig, reread: Callable[[], AgentConfig]) -> None:
+    reports: whether it serves HTTP and posts heartbeats. listening: called once clients can come.
+    """
+
+    def __init__(
+        self, config: AgentConfig, *, reports: bool, listening: Callable[[], None]
+    ) -> None:
         self._config = config
-        self._reread = reread
+        self._reports = reports
+        self._listening = listening
         self._budgets: Budgets | None = None
         self._told_to_stop = asyncio.Event()
         self._fault = False
@@ -99,30 +67,33 @@ class Agent:
         self._disk: DiskTier | None = None
         self._last_figures: dict[str, Any] = {}
 
-    async def run(self) -> int:
-        """Start, serve, end. Raises what starting raised unless that was a refusal."""
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._told_to_stop.set)
-        loop.add_signal_handler(signal.SIGHUP, self._read_again)
-        loop.set_exception_handler(self._unexpected)
+    async def run(self) -> bool:
+        """Start, serve, end; False if a bug ended it. Raises what starting raised, StartRefused
+        among it."""
+        asyncio.get_running_loop().set_exception_handler(self._unexpected)
         async with AsyncExitStack() as stack:
             starting = asyncio.create_task(self._start(stack))
             stopping = asyncio.create_task(self._told_to_stop.wait())
             await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
             if starting.done() and (why := starting.exception()) is not None:
                 stopping.cancel()
-                if not isinstance(why, StartRefused):
-                    raise why
-                error("start_refused", str(why))
-                return EXIT_REFUSED
+                raise why
             await stopping
             event("stopping", "told to end")
             if not starting.done():
                 starting.cancel()
                 await asyncio.wait((starting,))
         event("stopped", "ended")
-        return EXIT_FAULT if self._fault else EXIT_OK
+        return not self._fault
+
+    def stop(self) -> None:
+        """Begin the end; run() answers when it is over. On the agent's own loop."""
+        self._told_to_stop.set()
+
+    def read_again(self, reread: Callable[[], AgentConfig]) -> None:
+        """Follow budgets that were changed where the configuration comes from."""
+        if self._budgets is not None:  # else the start reads it soon enough
+            self._budgets.read_again(reread)
 
     def _unexpected(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """A callback raised: a bug of ours, so the agent ends and is started again."""
@@ -141,7 +112,7 @@ class Agent:
         stack.callback(claim.release)
         # HTTP's libraries take half a second to load, with the GIL held, and open files for it: not
         # beside first clients, who may have all the descriptors there are
-        importing = asyncio.create_task(in_daemon_thread(_import_reporting, "onggi-import"))
+        importing = asyncio.create_task(self._import_reporting())
         stack.callback(importing.cancel)
         mailbox = Mailbox()
         arena = open_arena(config)
@@ -149,7 +120,6 @@ class Agent:
         extents = min(config.memory // config.extent, arena.header.extent_count)
         toucher = start_touching(arena, mailbox, extents)
         stack.callback(toucher.stop)
-        gc.disable()  # a million adopted blocks are no cycles, and looking for them costs seconds
         opened = await open_disk_in_time(config)
         if opened is None and config.disk:
             self._tally.fault("disk_unavailable")
@@ -179,9 +149,9 @@ class Agent:
             epoch=arena.header.epoch.hex(),
             start_s=round(time.monotonic() - begun_s, 3),
         )
-        await self._start_reporting(stack)
-        gc.freeze()  # what was made so far lives as long as the process: never walk it again
-        gc.enable()
+        if self._reports:
+            await self._start_reporting(stack)
+        self._listening()
 
     def _serve(
         self, shell: Shell, mailbox: Mailbox, claim: SocketClaim, stack: AsyncExitStack
@@ -205,6 +175,12 @@ class Agent:
         stack.push_async_callback(self._take_down, shell, server, plane)
         plane.start()
         self._plane = plane
+
+    async def _import_reporting(self) -> None:
+        if self._reports:
+            await in_daemon_thread(
+                lambda: importlib.import_module("onggi_sidecar.reporting"), "onggi-import"
+            )
 
     async def _start_reporting(self, stack: AsyncExitStack) -> None:
         from onggi_sidecar.reporting import Reporting  # loaded by now, see _start
@@ -274,10 +250,6 @@ class Agent:
         assert engine is not None
         return self._ask_plane(plane, lambda: int(engine.stats()[figure])) or 0
 
-    def _read_again(self) -> None:
-        if self._budgets is not None:  # else the start reads it soon enough
-            self._budgets.read_again(self._reread)
-
     def _posting_ended(self, posting: "asyncio.Task[None]") -> None:
         """A bug in heartbeats is told, and the agent serves on: no request needs them."""
         if not posting.cancelled() and (fault := posting.exception()) is not None:
@@ -294,7 +266,3 @@ class Agent:
         except PlaneSilent as silent:
             return str(silent)
         return ""
-
-
-def _import_reporting() -> None:
-    importlib.import_module("onggi_sidecar.reporting")

@@ -135,9 +135,9 @@ def _parser(command: list[str]) -> argparse.ArgumentParser:
 def _agent(parsed: argparse.Namespace) -> int:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the agent listens to it
     # The agent's libraries take half a second to load and the other commands need none of them.
-    from onggi_sidecar.agent import run_agent
     from onggi_sidecar.config import RUNNING, ConfigRefused, load_config, unread_variables
     from onggi_sidecar.log import set_up_logging, warn
+    from onggi_sidecar.process import run_agent
 
     given = {k: v for k, v in vars(parsed).items() if k not in ("run", "command") and v is not None}
     try:

@@ -84,7 +84,7 @@ FLAGS = {flag.replace("-", "_") for flag, _ in cli.AGENT_FLAGS}
 def nothing_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     """The command line's signal handlers would stay with the test's process."""
     monkeypatch.setattr("onggi_sidecar.cli.signal.signal", lambda *_: None)
-    monkeypatch.setattr("onggi_sidecar.agent.run_agent", lambda *_: pytest.fail("it started"))
+    monkeypatch.setattr("onggi_sidecar.process.run_agent", lambda *_: pytest.fail("it started"))
 
 
 def test_no_setting_is_left_out() -> None:

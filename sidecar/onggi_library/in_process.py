@@ -1,0 +1,122 @@
+"""An agent in a thread of this process: the library's tiers, without anybody to run beside it.
+
+It is the same agent as the sidecar, on the same socket protocol and the same disk format; only
+what a process sets for itself (signals, garbage collection, HTTP) is left to the program. Its
+folder in shared memory is named after nobody: what a killed program left is removed by the next
+one that comes, since the lock in it is free then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import shutil
+import tempfile
+import threading
+from pathlib import Path
+from typing import Any, Final
+
+from onggi_sidecar.agent import Agent
+from onggi_sidecar.config import AgentConfig
+
+SHARED_MEMORY: Final = Path("/dev/shm")  # noqa: S108  folders in it are made by mkdtemp
+PREFIX: Final = "onggi-library-"
+LOCK: Final = "owner"
+START_WITHIN_S: Final = 70.0
+"""An agent gives a disk that hangs 60 s and then starts without it."""
+END_MARGIN_S: Final = 5.0
+"""Beside what the configuration gives the end: for sealing the page table."""
+
+
+class InProcessAgent:
+    """Made running. Raises StartRefused and OSError as an agent does, and TimeoutError."""
+
+    def __init__(self, **settings: Any) -> None:
+        """settings: fields of AgentConfig but the socket. Raises pydantic's ValidationError."""
+        self._home = _Home()
+        self._pid = os.getpid()
+        try:
+            self._config = AgentConfig(socket=self._home.path / "agent.sock", **settings)
+            self._listening = threading.Event()
+            self._ended: BaseException | None = None
+            self._loop: asyncio.AbstractEventLoop | None = None
+            self._agent: Agent | None = None
+            self._thread = threading.Thread(target=self._run, name="onggi-agent", daemon=True)
+            self._thread.start()
+            self._wait_until_it_listens()
+        except BaseException:
+            self._home.remove()
+            raise
+
+    @property
+    def socket(self) -> Path:
+        return self._config.socket
+
+    @property
+    def alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def close(self) -> None:
+        """Write down what waits for the disk, end, give the memory back. A forked child's call does
+        nothing: the agent is its parent's."""
+        if os.getpid() != self._pid:
+            return
+        self._stop()
+        self._thread.join(self._config.shutdown_deadline_s + END_MARGIN_S)
+        self._home.remove()
+
+    def _wait_until_it_listens(self) -> None:
+        if not self._listening.wait(START_WITHIN_S):
+            self._stop()
+            raise TimeoutError(f"the agent did not start within {START_WITHIN_S:g} s")
+        if self._ended is not None:
+            raise self._ended
+
+    def _stop(self) -> None:
+        loop, agent = self._loop, self._agent
+        if loop is not None and agent is not None:
+            with contextlib.suppress(RuntimeError):  # its loop has ended by itself
+                loop.call_soon_threadsafe(agent.stop)
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._live())
+        except BaseException as fault:  # noqa: BLE001  raised again where it is waited for
+            self._ended = fault
+        finally:
+            self._listening.set()
+
+    async def _live(self) -> None:
+        self._agent = Agent(self._config, reports=False, listening=self._listening.set)
+        self._loop = asyncio.get_running_loop()
+        await self._agent.run()
+
+
+class _Home:
+    """A folder in shared memory that is ours while we live."""
+
+    def __init__(self) -> None:
+        _remove_the_dead()
+        self.path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=SHARED_MEMORY))
+        self._lock = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def remove(self) -> None:
+        if self._lock >= 0:
+            shutil.rmtree(self.path, ignore_errors=True)
+            os.close(self._lock)
+            self._lock = -1
+
+
+def _remove_the_dead() -> None:
+    """Folders whose lock nobody holds. One that is being made has no lock file yet and stays."""
+    for lock_path in SHARED_MEMORY.glob(f"{PREFIX}*/{LOCK}"):
+        with contextlib.suppress(OSError):  # another user's, held, or gone meanwhile
+            lock = os.open(lock_path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(lock_path.parent)
+            finally:
+                os.close(lock)
