@@ -5,6 +5,7 @@ import importlib.util
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,20 @@ def kit() -> Any:
 @pytest.fixture(scope="session")
 def status_kit() -> Any:
     return _load("control/status_kit")
+
+
+@pytest.fixture(scope="session")
+def apiserver() -> Any:
+    """The module that runs API servers."""
+    return _load("apiserver")
+
+
+@pytest.fixture(scope="session")
+def server(apiserver: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    if reason := apiserver.missing():
+        pytest.skip(reason)
+    with apiserver.run(tmp_path_factory.mktemp("apiserver")) as running:
+        yield running
 
 
 def _tool(name: str) -> str:
