@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -83,15 +83,23 @@ def ready(agent: "AgentProcess") -> "BareClient":
 class AgentProcess:
     """`onggi agent` with a socket folder and, if asked, a disk folder. Logs are read as events."""
 
-    def __init__(self, folder: Path, *flags: str, patch: str = "", **environment: str) -> None:
-        """patch: Python run in the process before the agent, for faults that only code can make."""
+    def __init__(
+        self,
+        folder: Path,
+        *flags: str,
+        patch: str = "",
+        prefix: Sequence[str] = (),
+        **environment: str,
+    ) -> None:
+        """patch: Python run in the process before the agent, for faults that only code can make;
+        prefix: words in front of the command, which become it."""
         self.folder = folder
         self.socket_path = folder / "agent.sock"
         self.lines: list[dict[str, Any]] = []
         self.clients: list[BareClient] = []
         self._arrived: queue.Queue[dict[str, Any]] = queue.Queue()
         program = ["-c", f"{patch}\n{_RUN}"] if patch else ["-m", "onggi_sidecar"]
-        command = [sys.executable, *program, "agent"]
+        command = [*prefix, sys.executable, *program, "agent"]
         command += ["--socket", str(self.socket_path), "--http-port", "0", *flags]
         paths = [str(REPOSITORY / "sidecar"), str(REPOSITORY / "operator")]
         self.process = subprocess.Popen(

@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import json
+import operator
 import ssl
 import threading
 import time
@@ -17,10 +18,16 @@ import aiohttp
 import pytest
 from aiohttp import web
 
+from onggi_operator.kube.backoff import FIRST_S, SPREAD
+
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
 
 PATIENCE_S = 90.0
-AWAY_S = 20.0
+TRIES = 5
+"""Of each watch while the server is away: waits of half a second, then twice as long each time."""
+AT_ONCE_S = 0.2
+"""Less than the shortest wait, which is a quarter of a second."""
+
 POOLS = "/apis/onggi.dev/v1alpha1/namespaces/team-away/kvcachepools"
 
 
@@ -33,6 +40,8 @@ class Front:
     ca: Path
     port: int = 0
     calls: dict[str, int] = field(default_factory=dict)
+    tried: list[float] = field(default_factory=list)
+    """When pods were asked to be watched, while it was away."""
     answer: Callable[[web.Request], web.Response | None] = lambda _: None
     away: bool = False
     open: set[asyncio.Transport] = field(default_factory=set)
@@ -47,12 +56,19 @@ class Front:
         kind = f"{'WATCH' if watching else request.method} {request.path.rsplit('/', 1)[-1]}"
         self.calls[kind] = self.calls.get(kind, 0) + 1
         if self.away:
+            if kind == "WATCH pods":
+                self._note(time.monotonic())
             assert request.transport is not None
             request.transport.abort()
             return web.Response()
         if (instead := self.answer(request)) is not None:
             return instead
         return await self._pass_on(request)
+
+    def _note(self, now_s: float) -> None:
+        """The HTTP library asks once more, at once, when a connection of before turns out dead."""
+        if not self.tried or now_s - self.tried[-1] > AT_ONCE_S:
+            self.tried.append(now_s)
 
     async def _pass_on(self, request: web.Request) -> web.StreamResponse:
         headers = {
@@ -158,13 +174,19 @@ def test_while_the_server_is_away_it_stays_and_then_goes_on_without_listing_anew
     front.calls.clear()
     front.go_away()
     make_pool(server, "meanwhile")
-    time.sleep(AWAY_S)
+    deadline = time.monotonic() + PATIENCE_S
+    while len(front.tried) < TRIES:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
     assert ready(controller)
-    tries = sum(front.calls.values())
+    tries, past_s = sum(front.calls.values()), time.monotonic() - front.tried[0]
     front.calls.clear()
     front.away = False
     wait_seen(server, "meanwhile", controller)
-    assert tries <= 8 * AWAY_S, "each caller waits longer every time"
+    waits_s = [b - a for a, b in itertools.pairwise(front.tried[:TRIES])]
+    least_s = [(1 - SPREAD) * FIRST_S * 2**n for n in range(TRIES - 1)]
+    assert all(map(operator.ge, waits_s, least_s)), "each caller waits longer every time"
+    assert tries <= 20 + 8 * past_s
     assert front.calls.get("GET pods", 0) == 0, "the watch goes on where it was"
 
 
