@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from onggi.copies import copy, cut, runs
+from onggi.copies import Piece, copy, cut, runs
 from onggi.memory import HeldPages, hold_pages
 from onggi_core.board.reader import BoardReader, Seen
 from onggi_core.geometry import ALIGN_BYTES
@@ -62,9 +62,9 @@ class Shown:
     def load_row(
         self, keys: Sequence[bytes], pages: Sequence[Any], page_bytes: int, space: int
     ) -> bool:
-        """load() of the usual chain: in a row on the board and in the arena, of a session with one
-        space, to pages one after the other. Flat, since none of its code is in a cache after the
-        copy before. False: it is not that, or was not shown all the time."""
+        """load() of the usual chain: in a row on the board, of a session with one space. Flat,
+        since none of its code is in a cache after the copy before. False: it is not that, or was
+        not shown all the time."""
         reader, arena, count = self._reader, self._arena, len(keys)
         if len(self._tags) != 1:
             return False
@@ -75,23 +75,32 @@ class Shown:
         if row is None or len(row[0]) != count:
             return False
         units, stamps_at, stamps = row
-        step, nbytes, first = page_bytes // ALIGN_BYTES, count * page_bytes, units[0]
-        if (
-            nbytes > arena.copy_max_bytes
-            or page_bytes % ALIGN_BYTES
-            or units != array("I", range(first, first + count * step, step))
-        ):
-            return False
         addresses, _keeper = hold_pages(pages, page_bytes, writable=True)
-        to, offset = addresses[0], first * ALIGN_BYTES + self._data_offset
-        if addresses != [*range(to, to + nbytes, page_bytes)] or offset + nbytes > arena.file_bytes:
-            return False
-        arena.prepare(offset, nbytes)
-        if not arena.alive:
-            return False
-        copy(to, arena.address + offset, nbytes)
+        step, nbytes = page_bytes // ALIGN_BYTES, count * page_bytes
+        first, to = units[0], addresses[0]
+        begin, most = first * ALIGN_BYTES + self._data_offset, arena.copy_max_bytes
+        if (
+            page_bytes % ALIGN_BYTES == 0
+            and units == array("I", range(first, first + count * step, step))
+            and addresses == [*range(to, to + nbytes, page_bytes)]
+        ):
+            pieces = [(begin, to, nbytes)]
+            if nbytes > most:
+                pieces = cut(pieces, most)
+        else:
+            pieces = self._cut(units, addresses, page_bytes)
+        for offset, address, length in pieces:
+            if offset + length > arena.file_bytes or not arena.alive:
+                return False  # another block's place, read while the board changed; or all is over
+            arena.prepare(offset, length)
+            copy(address, arena.address + offset, length)
         stamped = reader.buffer[stamps_at : stamps_at + len(stamps)] == stamps
         return stamped and arena.alive
+
+    def _cut(self, units: Sequence[int], addresses: Sequence[int], page_bytes: int) -> list[Piece]:
+        """The copies for blocks that begin at these places."""
+        offsets = [unit * ALIGN_BYTES + self._data_offset for unit in units]
+        return cut(runs(offsets, addresses, page_bytes), self._arena.copy_max_bytes)
 
     def load(
         self, keys: Sequence[bytes], hold: Callable[[], HeldPages], page_bytes: int, space: int
@@ -102,33 +111,14 @@ class Shown:
         seen = self.look(keys, space)
         if seen is None:
             return False
-        units, addresses, arena = seen.units, hold().addresses, self._arena
-        offset, nbytes = units[0] * ALIGN_BYTES + self._data_offset, len(units) * page_bytes
-        if nbytes <= arena.copy_max_bytes and _in_a_row(units, addresses, page_bytes):
-            pieces = [(offset, addresses[0], nbytes)]
-        else:
-            offsets = [unit * ALIGN_BYTES + self._data_offset for unit in units]
-            pieces = cut(runs(offsets, addresses, page_bytes), arena.copy_max_bytes)
+        arena = self._arena
+        pieces = self._cut(seen.units, hold().addresses, page_bytes)
         for offset, address, nbytes in pieces:
             if offset + nbytes > arena.file_bytes or not arena.alive:
                 return False  # another block's place, read while the board changed; or all is over
             arena.prepare(offset, nbytes)
             copy(address, arena.address + offset, nbytes)
         return arena.alive and self._reader.still(seen)
-
-
-def _in_a_row(units: array[int], addresses: Sequence[int], page_bytes: int) -> bool:
-    """Whether pages lie one after the other on both sides, told without a loop."""
-    step, first, count = page_bytes // ALIGN_BYTES, units[0], len(units)
-    if count == 1:
-        return True
-    return (
-        page_bytes % ALIGN_BYTES == 0
-        and units[-1] - first == (count - 1) * step
-        and addresses[-1] - addresses[0] == (count - 1) * page_bytes
-        and units == array("I", range(first, first + count * step, step))
-        and list(addresses) == [*range(addresses[0], addresses[-1] + 1, page_bytes)]
-    )
 
 
 def shown_to(arena: Arena, welcome: Welcome, spaces: int) -> Shown | None:

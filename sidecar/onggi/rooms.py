@@ -79,17 +79,19 @@ class Rooms:
         if (room := stock.take(count, now_s)) is None:
             return None
         try:
-            first, offsets = addresses[0], room.offsets
-            pieces = [(offsets[0], first, count * nbytes)]
-            if (
-                room.row < count
-                or count * nbytes > session.arena.copy_max_bytes
-                or addresses != [*range(first, first + count * nbytes, nbytes)]
-            ):
-                most = session.arena.copy_max_bytes
+            first, offsets, whole_bytes = addresses[0], room.offsets, count * nbytes
+            begin, most = offsets[0], session.arena.copy_max_bytes
+            if room.row >= count and addresses == [*range(first, first + whole_bytes, nbytes)]:
+                pieces = [(begin, first, whole_bytes)]
+                if whole_bytes > most:
+                    pieces = cut(pieces, most)
+            else:
                 pieces = cut(runs(offsets[:count], addresses, nbytes), most)
             if stock.blocks != count or not stock.streams:
                 stock.begin(count, streams=True)
+            stored = stock.stored
+            if stored.stored != count:  # another thread's
+                stored = Stored(count, 0, 0)
             wanted = count if now_s >= stock.rest_until_s else 0
             if len(offsets) != count:  # another of its size is within the bounds as it was
                 wanted = stock.missing(now_s)
@@ -113,7 +115,7 @@ class Rooms:
             channel.send(request, now_s + link.deadline_s)
         except ChannelClosed as error:
             link.lost(session, str(error))
-        return stock.stored
+        return stored
 
     def leading_known(self, keys: Sequence[bytes], space: int) -> int:
         """How many of the first blocks the board shows: they need no room, nor to be copied again.

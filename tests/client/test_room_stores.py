@@ -161,6 +161,22 @@ def test_a_lease_that_ends_under_the_copy_seals_nothing(
     assert settled(agent, client)
 
 
+def test_another_threads_store_does_not_change_what_this_one_answers(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream(client, range(3))
+    stock, write = client.rooms.stocks[0], Arena.write
+
+    def meanwhile(arena: Arena, pieces: Any, stream: Any) -> bool:
+        stock.begin(3, streams=True)
+        return write(arena, pieces, stream)
+
+    monkeypatch.setattr(Arena, "write", meanwhile)
+    assert client.store(chain(20), in_a_row(chain(20))).stored == BLOCKS
+    monkeypatch.setattr(type(stock), "begin", lambda *_, **__: None)  # between its two lines
+    assert client.store(chain(21), in_a_row(chain(21))).stored == BLOCKS
+
+
 def test_an_interrupt_under_the_copy_leaks_no_room(
     agent: Any, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -160,6 +160,28 @@ def test_a_lapsed_room_rests_until_its_client_ends_it_and_seals_nothing() -> Non
     check(shell.engine)
 
 
+def test_silent_clients_hold_no_more_than_the_share_for_however_long() -> None:
+    """Nobody can tell a client that sleeps from one that was stopped in a copy. What their lapsed
+    rooms take up stays bounded, and the others store as they would without rooms."""
+    shell = big()
+    silent = [shell.open(A) for _ in range(8)]
+    for _ in range(3):
+        for client in silent:
+            shell.ask_room(client, 4)
+        shell.now_s += LEASE_S + 1
+        shell.step(Tick())
+        check(shell.engine)
+        assert shell.stats()["room_bytes"] == 32 * PAGE, "half of the 64 pages there are"
+    other = shell.open(A)
+    assert shell.ask_room(other, 1) == NOTHING
+    for number in range(4):
+        assert shell.store(other, chain(f"other{number}", 30)) == 30
+    for client in silent:
+        shell.close(client)
+    assert shell.stats()["room_bytes"] == 0
+    assert len(shell.ask_room(other, 4).offsets) == 4
+
+
 @pytest.mark.parametrize("lapsed", [False, True])
 def test_a_client_that_dies_frees_its_rooms(lapsed) -> None:
     shell = Shell(extents=2, segments=0)
