@@ -11,6 +11,8 @@ from onggi_operator.plan.census import beats_of, census
 
 LABELS = ("namespace", "pool")
 
+QUOTA_FIELDS = {"host": "memoryBytes", "disk": "diskBytes"}
+
 CONDITION_VALUES = {"True": 1, "False": 0, "Unknown": -1}
 """One series a condition, and an unknown that no alert on 0 takes for trouble."""
 
@@ -34,6 +36,8 @@ class PoolMetrics(Collector):
         )
         capacity = _bytes("onggi_pool_capacity_bytes", "Bytes that agents hold.")
         used = _bytes("onggi_pool_used_bytes", "Bytes that hold blocks.")
+        hard = _bytes("onggi_pool_quota_bytes", "Bytes that the pool's quota gives.")
+        taken = _bytes("onggi_pool_quota_used_bytes", "Bytes that are taken of the quota.")
         hits = CounterMetricFamily(
             "onggi_pool_hit_blocks", "Blocks served.", labels=(*LABELS, "tier")
         )
@@ -58,13 +62,18 @@ class PoolMetrics(Collector):
             ):
                 family.add_metric((*key, "host"), sum(size.host_bytes for size in sizes))
                 family.add_metric((*key, "disk"), sum(size.disk_bytes for size in sizes))
+            for family, part in ((hard, "hard"), (taken, "used")):
+                sizes_of = (pool.status.get("quota") or {}).get(part) or {}
+                for tier, name in QUOTA_FIELDS.items():
+                    if name in sizes_of:
+                        family.add_metric((*key, tier), sizes_of[name])
             hits.add_metric((*key, "host"), pool.totals.host_blocks)
             hits.add_metric((*key, "disk"), pool.totals.disk_blocks)
             misses.add_metric(key, pool.totals.miss_blocks)
             saved.add_metric(key, pool.totals.tokens_saved)
             for told in pool.status.get("conditions") or ():
                 conditions.add_metric((*key, told["type"]), CONDITION_VALUES[told["status"]])
-        yield from (pods, capacity, used, hits, misses, saved, conditions)
+        yield from (pods, capacity, used, hard, taken, hits, misses, saved, conditions)
 
 
 def _bytes(name: str, text: str) -> GaugeMetricFamily:

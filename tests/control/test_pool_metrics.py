@@ -69,3 +69,13 @@ def test_series_do_not_grow_with_pods_and_go_with_their_pool(kit: Any) -> None:
     assert not any("p1" in name for name in scrape(many))
     many.lose_pool(("team-a", "chat"))
     assert scrape(many) == {}
+
+
+def test_a_quota_is_told_where_there_is_one(kit: Any) -> None:
+    quota = {"hard": {"memoryBytes": 64}, "used": {"memoryBytes": 48}}
+    found = scrape(kit.world(pool=kit.body(status={"quota": quota})))
+    of = 'namespace="team-a",pool="chat",tier="host"'
+    assert found[f"onggi_pool_quota_bytes{{{of}}}"] == 64
+    assert found[f"onggi_pool_quota_used_bytes{{{of}}}"] == 48
+    assert not [name for name in found if "quota" in name and 'tier="disk"' in name]
+    assert not [name for name in scrape(kit.world(pool=kit.body())) if "quota" in name]

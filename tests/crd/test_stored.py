@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from onggi_core.heartbeat import Mode
+from onggi_operator.lifecycle import WarmUntil
 from onggi_operator.pool import Configure, EngineKind, Medium, Rebalance, UpdatePolicy, read_pool
 
 STORED = Path(__file__).parent / "stored"
@@ -31,6 +32,8 @@ def test_an_object_of_before_is_read_with_the_defaults_of_today(server: Any, nam
     assert pool.placement.rebalance is Rebalance.AUTO
     assert pool.injection.update_policy is UpdatePolicy.LATEST
     assert (pool.security.run_as_user, pool.security.group) == (64646, 64646)
+    assert not pool.quota.bounds
+    assert pool.lifecycle.warm_gate.until is WarmUntil.OFF
     assert (pool.identity.model_revision, pool.identity.tenant) == (None, None)
 
 
