@@ -19,8 +19,11 @@ from onggi_operator.heartbeat.endpoint import STATUSES, HeartbeatServer
 from onggi_operator.inject.outcome import SkipReason
 from onggi_operator.metrics import PoolMetrics
 from onggi_operator.observe.world import POOLS_MAX
+from onggi_operator.plan.allocation import Allocation
 from onggi_operator.plan.conditions import Type
+from onggi_operator.plan.quotas import QuotaShare
 from onggi_operator.plan.status import plan_status
+from onggi_operator.tenancy import PoolQuota, PoolUse
 from onggi_operator.webhook.server import AdmissionServer
 from onggi_sidecar.figures import gather_figures
 from onggi_sidecar.metrics import ERROR_KINDS, Metrics
@@ -73,7 +76,14 @@ def control_page(kit: Any) -> str:
     world = kit.world(kit.pod("one"), kit.pod("two", kit.SKIPPED))
     world.hear(kit.beat(errors={STRANGE: 1}), now_s=99)
     (pool,) = world.snapshot(now_s=100)
-    status = plan_status(pool, now_s=100, now="2026-01-01T01:00:10Z", node_uids={})
+    quota = QuotaShare(PoolQuota(2, 2), PoolUse(1, 1), {}, 1)
+    status = plan_status(
+        pool,
+        now_s=100,
+        now="2026-01-01T01:00:10Z",
+        node_uids={},
+        allocated=Allocation(quota=quota),
+    )
     world.see_pool(kit.body(status=status))
     registry = CollectorRegistry()
     registry.register(PoolMetrics(lambda: world.snapshot(now_s=100), lambda: 100))
