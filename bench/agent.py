@@ -134,9 +134,9 @@ class AgentUnderTest:
             file = self.disk_folder / "token"
             file.write_text(self._identity["POD_NAME"])
             environment["ONGGI_AGENT_TOKEN_FILE"] = str(file)
-        self._process = start_child(
-            [*command, *self._flags], self._log, env={**os.environ, **environment}
-        )
+        environment = {**os.environ, **environment}
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)  # an image has it; so does a second start
+        self._process = start_child([*command, *self._flags], self._log, env=environment)
 
     def _settle(self) -> None:
         """Until it does nothing by itself any more: it answers before all of its libraries are

@@ -10,6 +10,8 @@ from array import array
 from collections.abc import Sequence
 from typing import Final
 
+from onggi_core.index.counting import in_a_row
+
 FREE: Final = -1
 FREE_PAGE: Final = b"\xff\xff\xff\xff"
 BLOCKS_MAX: Final = 0x7F000000
@@ -59,7 +61,7 @@ class Region:
 
     def give(self, index: int, owners: Sequence[int]) -> None:
         end = (index + len(owners)) << 2
-        self.owners[index << 2 : end] = array("i", owners).tobytes()
+        self.owners[index << 2 : end] = _packed(owners)
         self.free -= len(owners)
         if index == self.low:
             self.low += len(owners)
@@ -80,4 +82,9 @@ class Region:
 
     def set_owners(self, index: int, owners: Sequence[int]) -> None:
         """Of pages that stay taken; `take_back` is for those that do not."""
-        self.owners[index << 2 : (index + len(owners)) << 2] = array("i", owners).tobytes()
+        self.owners[index << 2 : (index + len(owners)) << 2] = _packed(owners)
+
+
+def _packed(owners: Sequence[int]) -> bytes:
+    column = in_a_row(owners.start, len(owners)) if type(owners) is range else array("i", owners)
+    return column.tobytes()

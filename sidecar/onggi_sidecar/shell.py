@@ -13,6 +13,7 @@ from onggi_core.engine.actions import (
     Answer,
     ForgetPage,
     HurryRead,
+    NoteUses,
     ReadRun,
     Refuse,
     ReleaseExtent,
@@ -128,6 +129,8 @@ class Shell:
                 self._tier.hurry(job)
             case ForgetPage():
                 self._tier.forget(action)
+            case NoteUses():
+                self._tier.note_uses(action)
             case TouchExtent(number):
                 self._toucher.touch(number)
             case ReleaseExtent(number):

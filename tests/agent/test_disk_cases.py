@@ -193,7 +193,7 @@ def test_a_table_cut_short_is_read_up_to_the_cut(bench: Bench, keep: int) -> Non
         (b"", "less than its header"),
         (bytes(BLOCK_BYTES), "header is damaged"),
         (b"garbage" * 1000, "header is damaged"),
-        (pack_header(b"u" * 16, 4 * MIB, 0.0).replace(b"\2\0\0\0", b"\3\0\0\0", 1), "damaged"),
+        (pack_header(b"u" * 16, 4 * MIB, 0.0).replace(b"\3\0\0\0", b"\2\0\0\0", 1), "damaged"),
     ],
     ids=["empty", "zeros", "garbage", "flipped"],
 )

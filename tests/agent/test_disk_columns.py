@@ -7,7 +7,16 @@ from pathlib import Path
 from onggi_core.engine.events import Adopted
 from onggi_core.wire.requests import SpaceSpec
 from onggi_sidecar.disk.columns import AGES, adopted_columns
-from onggi_sidecar.disk.layout import BLOCK_RECORDS
+from onggi_sidecar.disk.layout import (
+    BLOCK_RECORDS,
+    COUNT_MASK,
+    HEADER,
+    SECONDS_VERSION,
+    TABLE_VERSION,
+    USE_BYTES,
+    TableLayout,
+    with_crc,
+)
 from onggi_sidecar.disk.scan import scan_table
 from onggi_sidecar.disk.table import PageTable, TableState
 
@@ -87,12 +96,51 @@ def test_uses_outlive_the_agent_and_a_page_of_a_run_keeps_its_own(tmp_path: Path
     table_of(path, [100] * 10)
     scanned = scan_table(path, budget_bytes=1 << 30)
     table = PageTable(path, scanned.state())
-    table.touch(3 * PAGE, PAGE, 2, 200.0)
+    table.touch(3 * PAGE, PAGE, bytes([0, 5]), 200.0)
     table.write_uses()
     table.close()
     uses = scan_table(path, budget_bytes=1 << 30).regions[0].uses
-    assert uses[:7] == array("I", [100, 100, 100, 200, 200, 100, 100])
+    assert uses[:7] == array("I", [96, 96, 96, 200, 205, 96, 96])
     assert set(uses[10 * RUN :]) == {0}
+
+
+def test_how_often_pages_were_asked_for_comes_back_with_them(tmp_path: Path) -> None:
+    path = tmp_path / "table"
+    table_of(path, [100] * 200)
+    table = PageTable(path, scan_table(path, budget_bytes=1 << 30).state())
+    dice = random.Random(3)
+    counts = {at: dice.choice([bytes(5), bytes([3] * 5), dice.randbytes(5)]) for at in (2, 90, 700)}
+    counts = {at: bytes(count & COUNT_MASK for count in some) for at, some in counts.items()}
+    for at, some in counts.items():
+        table.touch(at * PAGE, PAGE, some, 200.0)
+    table.seal(1.0, wait_s=10.0)
+    table.close()
+    wanted = {key(at + n): count for at, some in counts.items() for n, count in enumerate(some)}
+    for event in adopted(path):
+        assert event.ages[-1] == len(event.keys)
+        for name, count in zip(event.keys, event.counts, strict=True):
+            assert count == wanted.get(name, 0)
+
+
+def test_a_table_whose_uses_are_seconds_alone_is_read_and_written_anew(tmp_path: Path) -> None:
+    path = tmp_path / "table"
+    said = table_of(path, [103] * 100 + [1007] * 100)
+    raw = bytearray(path.read_bytes())
+    fields = (*HEADER.unpack_from(raw)[:1], SECONDS_VERSION, *HEADER.unpack_from(raw)[2:])
+    raw[: HEADER.size + 4] = with_crc(HEADER.pack(*fields))
+    at = TableLayout(SEGMENT_BYTES).uses_offset(0, PAGE)
+    old_s = array("I", [103] * 1600 + [1007] * 1600)
+    raw[at : at + len(old_s) * USE_BYTES] = old_s.tobytes()
+    path.write_bytes(raw)
+    for _ in range(2):  # as it is found, and as it is written
+        scanned = scan_table(path, budget_bytes=1 << 30)
+        assert scanned.regions[0].uses[: len(old_s)] == array("I", [96] * 1600 + [1000] * 1600)
+        state = scanned.state()
+        events = adopted_columns(scanned, scanned.spaces)
+        assert {name for event in events for name in event.keys} == said.keys()
+        assert {count for event in events for count in event.counts} == {0}
+        PageTable(path, state).close()
+    assert HEADER.unpack_from(path.read_bytes())[1] == TABLE_VERSION
 
 
 def test_what_was_forgotten_is_free_in_whichever_block_it_lies(tmp_path: Path) -> None:

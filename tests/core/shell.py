@@ -15,6 +15,7 @@ from onggi_core.engine.actions import (
     Answer,
     ForgetPage,
     HurryRead,
+    NoteUses,
     ReadRun,
     Refuse,
     ReleaseExtent,
@@ -102,6 +103,8 @@ class Shell:
     disk: dict[int, bytes] = field(default_factory=dict)
     hurried: list[int] = field(default_factory=list)
     journal: dict[int, tuple[SpaceSpec, bytes, bytes]] = field(default_factory=dict)
+    counts: dict[int, int] = field(default_factory=dict)
+    """Of pages on disk, how often each was asked for: what the page table was told."""
     sessions: dict[int, tuple[SpaceSpec, ...]] = field(default_factory=dict)
     stores: dict[int, OpenStore] = field(default_factory=dict)
     loads: dict[int, OpenLoad] = field(default_factory=dict)
@@ -277,6 +280,10 @@ class Shell:
                 self.replies[action.request_id] = action
             case WriteRun() | ReadRun():
                 self.jobs[action.job] = action
+            case NoteUses(place, stride_bytes, counts):
+                noted = {place + n * stride_bytes: count for n, count in enumerate(counts)}
+                assert noted.keys() <= self.disk.keys(), "a use of what is not on disk"
+                self.counts |= noted
             case HurryRead(job):
                 assert job in self.jobs, "a read that is over"
                 self.hurried.append(job)

@@ -12,7 +12,7 @@ from onggi_core.index.digests import Digests
 from onggi_core.index.ids import NOWHERE, as_run
 from onggi_core.index.keytable import NO_SPACE
 from onggi_core.page import PageState
-from onggi_core.policy.chains import ChainRanking
+from onggi_core.policy.chains import ChainRanking, Past
 from onggi_core.policy.choosers import LeastRecent
 
 
@@ -118,7 +118,7 @@ def test_a_chain_taken_at_once_ranks_as_its_blocks_one_by_one() -> None:
             begin, count = len(here), dice.randrange(1, 6)
             blocks = range(begin, begin + count)
             parents = [dice.choice([NOWHERE, *here, *blocks[:at]]) for at in range(count)]
-            step = 1
+            step, past = 1, Past((), b"")
             if dice.randrange(2):
                 parents[1:], step = blocks[:-1], 0
                 at_once.insert_chain(blocks, parents[0], 0, use * 10)
@@ -129,10 +129,13 @@ def test_a_chain_taken_at_once_ranks_as_its_blocks_one_by_one() -> None:
                 ]
                 heads = sorted({begin, *heads})
                 above = array("i", parents)
-                at_once.insert_range(blocks, heads, above, kids, 0, use * 10)
+                past = Past(range(use * 10, use * 10 + count), bytes([dice.randrange(4)]) * count)
+                at_once.insert_range(blocks, heads, above, kids, 0, past)
             for at, block in enumerate(blocks):
                 each.insert(block, parents[at], 0, use * 10 + at * step)
+                each.recall(block, past.counts[at] if step else 0)
             here += blocks
+            assert at_once.counts_of(blocks) == each.counts_of(list(blocks))
         while len(each):
             block = each.coldest(0)
             assert at_once.coldest(0) == block

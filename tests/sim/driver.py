@@ -19,6 +19,7 @@ from onggi_core.engine.actions import (
     Action,
     ForgetPage,
     HurryRead,
+    NoteUses,
     ReadRun,
     ReleaseExtent,
     ReleaseSegment,
@@ -60,6 +61,8 @@ class Driver:
                 self._later(self._delay_s(), lambda: self._begin(action))
             case ForgetPage(place):
                 self._world.table.forget(place)
+            case NoteUses():
+                self._world.table.note(action)
             case HurryRead(job):
                 if job not in self.jobs:
                     raise Broken("liveness", f"read {job} is to hurry and is over")

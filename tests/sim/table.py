@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 
 from tests.sim.disk import Disk
 
+from onggi_core.engine.actions import NoteUses
 from onggi_core.engine.events import Adopted
 from onggi_core.geometry import stride
 from onggi_core.wire.requests import SpaceSpec
@@ -32,6 +33,7 @@ class Record(NamedTuple):
     parent: bytes
     checksum: bytes
     use: int
+    count: int = 0
 
 
 class Table:
@@ -51,6 +53,14 @@ class Table:
         self._assign(place // self._segment_bytes, stride(space.page_bytes))
         self._use += 1
         self._set(place, Record(space, key, parent, proof, self._use))
+
+    def note(self, uses: NoteUses) -> None:
+        """What was asked for: in its place's record, as the driver may be late with it."""
+        self._use += 1
+        for number, count in enumerate(uses.counts):
+            place = uses.place + number * uses.stride_bytes
+            if (record := self._records.get(place)) is not None:
+                self._records[place] = record._replace(use=self._use, count=count)
 
     def forget(self, place: int) -> None:
         self._forgotten[place] = None
@@ -103,6 +113,7 @@ class Table:
                 tuple(record.parent for _, record in rows),
                 tuple(place for place, _ in rows),
                 tuple(record.checksum for _, record in rows),
+                bytes(record.count for _, record in rows),
             )
             for space, rows in columns.values()
         ]

@@ -82,6 +82,16 @@ class ForgetPage:
 
 
 @dataclass(frozen=True, slots=True)
+class NoteUses:
+    """Pages on disk, one after the other within one segment, that were asked for a moment ago.
+    counts: of each page how often so far, as policies count; a byte each."""
+
+    place: int
+    stride_bytes: int
+    counts: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class TouchExtent:
     """Make the memory of an extent the agent's own. Ends with ExtentTouched or ExtentRefused."""
 
@@ -109,6 +119,7 @@ Action = (
     | ReadRun
     | HurryRead
     | ForgetPage
+    | NoteUses
     | TouchExtent
     | ReleaseExtent
     | ReleaseSegment

@@ -16,6 +16,7 @@ from onggi_core.engine import (
     promotion,
     sessions,
     stores,
+    uses,
     watermark,
     writeback,
 )
@@ -129,6 +130,7 @@ class Engine:
                 state.board.close()
                 for load in tuple(state.waiting_loads):
                     loads.time_over(state, load, now_s)
+                uses.note(state)
         return state.actions
 
     @property
@@ -249,6 +251,7 @@ class Engine:
                 state.disk.slab.restore(number)
             state.resting_segments.clear()
         writeback.pump(state)  # what was offered again since
+        uses.note(state)
         self._keep(now_s)
 
     def _keep(self, now_s: float) -> None:

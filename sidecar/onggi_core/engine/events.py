@@ -76,6 +76,9 @@ class Adopted:
 
     places: byte offsets in the disk tier. checksums: of the pages, by their records. Sent
     before any request.
+    counts: how often each was asked for again, as far as policies count; empty: none was.
+    ages: where in the columns each age ends, the oldest first; what is of one age in any space
+    counts as used together. Empty: all are of the first.
     """
 
     space: SpaceSpec
@@ -83,6 +86,8 @@ class Adopted:
     parents: Sequence[bytes]
     places: Sequence[int]
     checksums: Sequence[bytes]
+    counts: bytes = b""
+    ages: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True)

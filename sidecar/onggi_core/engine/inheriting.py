@@ -12,6 +12,7 @@ from onggi_core.errors import BadRequest
 from onggi_core.index.adopting import Made
 from onggi_core.index.ids import as_run
 from onggi_core.page import PageState
+from onggi_core.policy.chains import Past
 
 
 def inherit(state: State, held: Iterable[Held]) -> None:
@@ -45,7 +46,8 @@ def _take_over(state: State, part: Held) -> int:
             index.forget_if_nowhere(block)
         return 0
     # One by one, since children of theirs may be known that are on disk alone or come later
-    host.adopt(space, Made(blocks), places, state.use(len(blocks)))
+    use, counts = state.use(len(blocks)), state.disk.ranking.counts_of(blocks)
+    host.adopt(space, Made(blocks), places, Past(range(use, use + len(blocks)), counts))
     state.show(space, as_run(blocks))
     if state.has_disk:
         disk = index.disk.states

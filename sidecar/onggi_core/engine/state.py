@@ -131,6 +131,9 @@ class State:
         self.dirty: OrderedDict[int, None] = OrderedDict()
         """Sealed in the host tier, not yet on their way to disk, oldest first. No longer than the
         host tier has pages."""
+        self.used_runs: dict[int, Sequence[int]] = {}
+        """What was asked for and the page table has to hear of, by its last block, the latest
+        last: see engine/uses.py."""
         self.writes: dict[int, Write] = {}
         self.writing_bytes = 0
         self.reads: dict[int, Read] = {}
@@ -185,6 +188,10 @@ class State:
         first = self._use + 1
         self._use += count
         return first
+
+    def used_before(self, number: int) -> None:
+        """Uses up to this number were in an earlier life: those to come are higher."""
+        self._use = max(self._use, number)
 
     def add_space(self, spec: SpaceSpec) -> Space:
         rows = self.space_rows

@@ -11,7 +11,7 @@ from onggi_core.index.adopting import Made
 from onggi_core.index.blocks import Blocks
 from onggi_core.index.pages import Pages
 from onggi_core.page import PageEvent, PageState, move
-from onggi_core.policy.chains import ChainRanking
+from onggi_core.policy.chains import ChainRanking, Past
 from onggi_core.policy.choosers import BLOCK_BITS
 from onggi_core.policy.ranking import LAST
 from onggi_core.region import BLOCKS_MAX, FREE, QUARANTINED, RETIRED, ROOM
@@ -96,18 +96,18 @@ class Tier:
         move(PageState.RESERVED, PageEvent.LEASE_ENDED)
         self.slab.pass_on(place, (QUARANTINED,) * pages)
 
-    def adopt(self, space: Space, made: Made, places: Sequence[int], use: int) -> None:
-        """Blocks of an earlier life whose places the slab already gave to them, oldest first.
-        use: the number of the first one's last use; each other's is one more."""
+    def adopt(self, space: Space, made: Made, places: Sequence[int], past: Past) -> None:
+        """Blocks of an earlier life whose places the slab already gave to them, oldest first."""
         blocks, index = made.blocks, self._blocks
         self.pages.adopt(blocks, places)
         if type(blocks) is range:
             kids = index.kids[blocks.start : blocks.stop]
             parents = index.parent[blocks.start : blocks.stop]
-            self.ranking.insert_range(blocks, made.heads, parents, kids, space.group, use)
+            self.ranking.insert_range(blocks, made.heads, parents, kids, space.group, past)
         else:
-            for at, block in enumerate(blocks):
-                self.ranking.insert(block, index.parent[block], space.group, use + at)
+            for block, use, count in zip(blocks, past.uses, past.counts, strict=True):
+                self.ranking.insert(block, index.parent[block], space.group, use)
+                self.ranking.recall(block, count)
         self._count(space, len(blocks))
 
     def seal(self, blocks: Sequence[int], event: PageEvent) -> None:

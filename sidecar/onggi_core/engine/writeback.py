@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Final
 
-from onggi_core.engine import admission
+from onggi_core.engine import admission, uses
 from onggi_core.engine.actions import WriteRun
 from onggi_core.engine.events import IoOutcome, WriteEnded
 from onggi_core.engine.space import Space
@@ -126,6 +126,8 @@ def _written(
     recall, count_of = state.disk.ranking.recall, state.host.ranking.count_of
     for block in blocks:
         recall(block, count_of(block))
+    if any(state.disk.ranking.counts_of(blocks)):
+        uses.to_note(state, blocks)
     state.counters.written_bytes += len(blocks) * space.spec.page_bytes
 
 

@@ -11,6 +11,7 @@ from typing import Final
 
 from onggi_core.identity import DIGEST_BYTES, ROOT
 from onggi_core.index.blocks import DEPTH_MAX, Blocks
+from onggi_core.index.counting import in_a_row
 from onggi_core.index.digests import Digests, common, cut
 from onggi_core.index.ids import NOWHERE
 
@@ -56,7 +57,7 @@ def add_adopted(blocks: Blocks, space: int, keys: Digests, parents: Digests) -> 
         blocks.give_back_numbers(made)
         raise TwiceError
     heads = [begin + row for row in _heads(keys.raw, parents.raw)]
-    above = array("i", range(begin - 1, end - 1))
+    above = array("i", (NOWHERE,)) + in_a_row(begin, len(made) - 1)
     for head in heads:
         key = parents[head - begin]
         above[head - begin] = NOWHERE if key == ROOT else blocks.name(space, key)
@@ -93,7 +94,8 @@ def _count(blocks: Blocks, made: range, heads: list[int]) -> None:
     a row that follows a later one, or itself, and is cut there.
     """
     begin, end = made.start, made.stop
-    kids, depths = blocks.kids, array("H", range(DEPTH_MAX + 1))
+    kids = blocks.kids
+    depths = array("H", in_a_row(0, DEPTH_MAX + 1))
     kids[begin:end] = array("i", [1]) * len(made)
     ends = [*heads[1:], end]
     for behind in ends:

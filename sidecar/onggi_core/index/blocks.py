@@ -12,6 +12,7 @@ from typing import Final
 
 from onggi_core.errors import BadRequest
 from onggi_core.identity import DIGEST_BYTES, ROOT
+from onggi_core.index.counting import in_a_row
 from onggi_core.index.digests import cut
 from onggi_core.index.ids import NOWHERE, as_run
 from onggi_core.index.keytable import NO_SPACE, KeyTable
@@ -100,8 +101,8 @@ class Blocks:
             self.kids[above] = 0
             return blocks
         begin, end = blocks.start, blocks.stop
-        self.parent[begin:end] = array("i", range(begin - 1, end - 1))
         self.parent[begin] = above
+        self.parent[begin + 1 : end] = in_a_row(begin, count - 1)
         self.kids[begin:end] = array("i", [1]) * count
         self.kids[end - 1] = 0
         self.depth[begin:end] = array("H", depths)
@@ -137,7 +138,7 @@ class Blocks:
             or any(self.host.states[first:end])
             or self.kids[end - 1]
             or self.kids[first : end - 1] != array("i", [1]) * inner
-            or self.parent[first + 1 : end] != array("i", range(first, end - 1))
+            or self.parent[first + 1 : end] != in_a_row(first, inner)
         ):
             for block in reversed(blocks):
                 self.forget_if_nowhere(block)
@@ -168,7 +169,7 @@ class Blocks:
     def parent_keys_of(self, blocks: Sequence[int]) -> list[bytes]:
         if type(blocks) is range and blocks:
             inner = range(blocks.start, blocks.stop - 1)
-            if self.parent[blocks.start + 1 : blocks.stop] == array("i", inner):
+            if self.parent[inner.start + 1 : inner.stop + 1] == in_a_row(inner.start, len(inner)):
                 return [self.parent_key(blocks.start), *self.keys_of(inner)]
         return list(map(self.parent_key, blocks))
 

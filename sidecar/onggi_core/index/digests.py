@@ -14,7 +14,7 @@ _ONE: Final = Struct(f"{DIGEST_BYTES}s")
 _MANY: Final = Struct(f"{DIGEST_BYTES}s" * 64)
 
 
-def cut(raw: bytes | bytearray) -> Iterator[bytes]:
+def cut(raw: bytes | bytearray | memoryview) -> Iterator[bytes]:
     """Each digest of `raw` as an object of its own. Many by one call take a third of the time."""
     whole = len(raw) - len(raw) % _MANY.size
     many = _MANY.iter_unpack(memoryview(raw)[:whole])

@@ -1,7 +1,7 @@
 """From a key to its block, in half of what a dict of keys and numbers takes.
 
 A dict's entry of a 16-byte key is three objects. Here the keys lie in a column of the index, the
-dict has 60 bits of a key, and what it leads to is where to look: the first of WINDOW numbers that
+dict has 56 bits of a key, and what it leads to is where to look: the first of WINDOW numbers that
 share one object. A key whose bits another has already is in a dict of its own: keys are prefix
 hashes, so that is a client's mistake, and it is answered as exactly as the rest.
 
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, compress, islice, repeat
 from operator import not_
 from sys import byteorder
@@ -25,12 +25,14 @@ from onggi_core.index.digests import common, cut
 NO_SPACE: Final = 0xFFFF
 """In the column of spaces: the number is nobody's."""
 
-BITS: Final = (1 << 60) - 1
-"""Of a key's first eight bytes: an int of 60 bits takes 32 bytes, one of 61 takes 48."""
+BITS: Final = (1 << 56) - 1
+"""Of a key's first eight bytes: an int of 60 bits takes 32 bytes, one of 61 takes 48. Seven bytes,
+so that one assignment cuts the rest off many keys."""
 WINDOW_BITS: Final = 6
 WINDOW: Final = 1 << WINDOW_BITS
 """Keys searched by one call: a kilobyte, a tenth of a microsecond."""
 _WORD_BYTES: Final = 8
+_TOP_BYTE: Final = _WORD_BYTES - 1 if byteorder == "little" else 0
 _WINDOW_BYTES: Final = WINDOW * DIGEST_BYTES
 _COMPARED: Final = 128
 """Keys of a run compared at once, at first: most prompts of a request are no longer."""
@@ -64,8 +66,9 @@ class KeyTable:
         places = self._places
         if self._twins:
             return self._add_each(keys, blocks)
-        new = dict(zip(_bits(self._raw(blocks)), self._first(blocks), strict=True))
-        if len(new) < len(blocks) or not places.keys().isdisjoint(new):
+        bits = _bits(self._raw(blocks)).tolist()  # all at first: made one by one they cost twice
+        new = dict(zip(bits, self._first(blocks), strict=True))
+        if len(new) < len(blocks) or not places.keys().isdisjoint(new.keys()):
             return self._add_each(keys, blocks)
         if places:
             places.update(new)
@@ -76,14 +79,14 @@ class KeyTable:
     def remove(self, blocks: Sequence[int]) -> None:
         """Before they are struck off in the columns."""
         raw = self._raw(blocks)
-        bits = _bits(raw)
+        bits: Iterable[int] = _bits(raw)
         if self._twins:
             twins = [self._twins.pop(key, None) is not None for key in cut(raw)]
             bits = compress(bits, map(not_, twins))
         deque(map(self._places.__delitem__, bits), maxlen=0)  # a loop, but in C
 
     def find(self, key: bytes) -> int | None:
-        first = self._places.get(int.from_bytes(key[:_WORD_BYTES], byteorder) & BITS)
+        first = self._places.get(_bits_of(key))
         if first is not None:
             block = self._search(key, first)
             if block is not None:
@@ -132,7 +135,7 @@ class KeyTable:
         """As `add`, where the bits of some key are not new."""
         added: list[int] = []
         for key, block, first in zip(keys, blocks, self._first(blocks), strict=True):
-            (bits,) = _bits(key)
+            bits = _bits_of(key)
             before = self._places.get(bits)
             if key in self._twins or (
                 before is not None and self._search(key, before, block) is not None
@@ -174,15 +177,23 @@ class KeyTable:
             return next(n for n, space in enumerate(spaces) if space != self.number)
         return len(spaces)
 
-    def _raw(self, blocks: Sequence[int]) -> bytes | bytearray:
-        """Their keys, as the column has them."""
+    def _raw(self, blocks: Sequence[int]) -> bytes | memoryview:
+        """Their keys, as the column has them; it cannot grow while they are looked at."""
         keys = self._keys
         if type(blocks) is range:
-            return keys[blocks.start * DIGEST_BYTES : blocks.stop * DIGEST_BYTES]
+            return memoryview(keys)[blocks.start * DIGEST_BYTES : blocks.stop * DIGEST_BYTES]
         begins = [block * DIGEST_BYTES for block in blocks]
         return b"".join([keys[begin : begin + DIGEST_BYTES] for begin in begins])
 
 
-def _bits(raw: bytes | bytearray) -> Iterator[int]:
+def _bits_of(key: bytes) -> int:
+    return int.from_bytes(key[:_WORD_BYTES], byteorder) & BITS
+
+
+def _bits(raw: bytes | memoryview) -> array[int]:
     """What the dict has of each key."""
-    return map(BITS.__and__, array("Q", raw)[:: DIGEST_BYTES // _WORD_BYTES])
+    words = array("Q")
+    words.frombytes(raw)
+    words = words[:: DIGEST_BYTES // _WORD_BYTES]
+    memoryview(words).cast("B")[_TOP_BYTE::_WORD_BYTES] = bytes(len(words))
+    return words

@@ -9,6 +9,7 @@ from operator import rshift
 from typing import Final
 
 from onggi_core.errors import IllegalMove
+from onggi_core.index.counting import in_a_row
 from onggi_core.index.places import Places
 from onggi_core.page import AFTER, ILLEGAL, READABLE, PageEvent, PageState, move
 
@@ -86,11 +87,13 @@ class Pages:
         """Where pages begin, counted from `base` bytes before the tier."""
         return tuple([(unit << UNIT_BITS) + base for unit in self.units(blocks)])
 
-    def runs(self, blocks: range, stride: int, region_bytes: int) -> Iterator[tuple[int, int]]:
+    def runs(
+        self, blocks: Sequence[int], stride: int, region_bytes: int
+    ) -> Iterator[tuple[int, int]]:
         """The places of `blocks` as rows within one region: where each begins, and its pages."""
         unit, step, whole = -1, stride >> UNIT_BITS, region_bytes >> UNIT_BITS
         count = 0
-        for at in self.places[blocks.start : blocks.stop]:
+        for at in self.units(blocks):
             if count and at == unit + count * step and at // whole == unit // whole:
                 count += 1
                 continue
@@ -102,9 +105,9 @@ class Pages:
     def put(self, blocks: Sequence[int], place: int, stride: int) -> None:
         """Notes that the pages of `blocks` lie one after the other from `place` on."""
         unit, step = place >> UNIT_BITS, stride >> UNIT_BITS
-        units = range(unit, unit + len(blocks) * step, step)
+        units = in_a_row(unit, len(blocks), step, "I")
         if type(blocks) is range:
-            self.places[blocks.start : blocks.stop] = array("I", units)
+            self.places[blocks.start : blocks.stop] = units
             return
         places = self.places
         for block, at in zip(blocks, units, strict=True):
@@ -179,6 +182,5 @@ def _units(places: Sequence[int]) -> array[int]:
         return array("I", map(rshift, places, repeat(UNIT_BITS)))
     units, step = array("I"), places.stride >> UNIT_BITS
     for first, begin, end in places.rows():
-        unit = first >> UNIT_BITS
-        units.extend(range(unit, unit + (end - begin) * step, step))
+        units += in_a_row(first >> UNIT_BITS, end - begin, step, "I")
     return units

@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from typing import NamedTuple
 
+from onggi_core.index.counting import in_a_row
 from onggi_core.policy.classes import PROVEN
 from onggi_core.policy.ranking import _FRESH_MAX, _RESIDENT, NOWHERE, Ranking
+
+
+class Past(NamedTuple):
+    """Of blocks of an earlier life: when each was used last, and how often it was asked for."""
+
+    uses: Sequence[int]
+    counts: bytes | bytearray
 
 
 class ChainRanking(Ranking):
@@ -19,8 +28,7 @@ class ChainRanking(Ranking):
                 self.insert(block, parent, group, use)
                 parent = block
             return
-        above = array("i", range(begin - 1, end - 1))
-        above[0] = parent
+        above = array("i", (parent,)) + in_a_row(begin, count - 1)
         self._set(blocks, above, group, array("q", [use]) * count)
         self._kids[begin:end] = array("i", [1]) * count
         self._kids[end - 1] = 0
@@ -35,19 +43,22 @@ class ChainRanking(Ranking):
         parents: array[int],
         kids: array[int],
         group: int,
-        use: int,
+        past: Past,
     ) -> None:
-        """As `insert` of blocks that are not here, in order, each used one later than the one
-        before. heads: those whose parent is not the number before theirs. kids: how many of the
-        blocks known follow each; their parents form no ring."""
+        """As `insert` and `recall` of blocks that are not here, in order, the oldest use first.
+        heads: those whose parent is not the number before theirs. kids: how many of the blocks
+        known follow each; their parents form no ring."""
         begin, end = blocks.start, blocks.stop
         above = [parents[head - begin] for head in heads]
         self._reach(max(end - 1, *above))
         if any(self._kids[begin:end]):
-            for number, (block, parent) in enumerate(zip(blocks, parents, strict=True)):
-                self.insert(block, parent, group, use + number)
+            for block, parent, use, count in zip(blocks, parents, *past, strict=True):
+                self.insert(block, parent, group, use)
+                self.recall(block, count)
             return
-        self._set(blocks, parents, group, array("q", range(use, use + len(blocks))))
+        self._set(blocks, parents, group, array("q", past.uses))
+        self._count[begin:end] = array("B", past.counts)
+        self.proven += len(past.counts) - past.counts.count(0)
         self._kids[begin:end] = kids
         for parent in above:
             if not begin <= parent < end:
@@ -56,6 +67,13 @@ class ChainRanking(Ranking):
         leaves = [block for block in last if not kids[block - begin]]
         self._leaves += len(leaves)
         self._set_aside(leaves)
+
+    def counts_of(self, blocks: Sequence[int]) -> bytes:
+        """How often each was asked for, a byte each; 0 of those that were never here."""
+        counts = self._count
+        if type(blocks) is range and blocks.stop <= len(counts):
+            return counts[blocks.start : blocks.stop].tobytes()
+        return bytes([counts[block] if block < len(counts) else 0 for block in blocks])
 
     def tail(self, leaf: int, most: int) -> range:
         """The blocks that would go after `leaf` if one at a time went: the chain that ends in it,
@@ -110,7 +128,7 @@ class ChainRanking(Ranking):
         self._group[begin:end] = array("H", [group]) * count
         self._flags[begin:end] = array("B", [_RESIDENT]) * count
         self._blocks += count
-        self.now = uses[-1]
+        self.now = max(self.now, uses[-1])
 
     def _follow(self, parent: int) -> None:
         """One more block follows `parent`, which may be a leaf until now, or not here."""

@@ -6,7 +6,8 @@ their places within one. Records that were used together, as a run is, move toge
 """
 
 from bisect import bisect_right
-from itertools import groupby
+from collections.abc import Sequence
+from itertools import accumulate, groupby
 from typing import Final
 
 from onggi_core.engine.events import Adopted
@@ -15,7 +16,14 @@ from onggi_core.identity import DIGEST_BYTES
 from onggi_core.index.digests import Digests
 from onggi_core.index.places import Places
 from onggi_core.wire.requests import SpaceSpec
-from onggi_sidecar.disk.layout import BLOCK_BYTES, BLOCK_RECORDS, RECORD_BYTES
+from onggi_sidecar.disk.layout import (
+    BLOCK_BYTES,
+    BLOCK_RECORDS,
+    COUNT_OF,
+    RECORD_BYTES,
+    RECORDS_BYTES,
+    USE_BYTES,
+)
 from onggi_sidecar.disk.scan import Region, Scanned
 
 AGES: Final = 64
@@ -24,47 +32,27 @@ SAMPLES_MAX: Final = 65_536
 """Uses looked at to tell the ages apart: a thousand for each."""
 
 _WORD_BYTES: Final = 8
-_PARENT_OFFSET: Final = DIGEST_BYTES
-_CHECKSUM_OFFSET: Final = 2 * DIGEST_BYTES
+_RECORD_WORDS: Final = RECORD_BYTES // _WORD_BYTES
+_DIGEST_WORDS: Final = DIGEST_BYTES // _WORD_BYTES
+_COLUMNS: Final = 3
+"""Digests that a record begins with: key, parent, checksum."""
 
 
 class Rows:
-    """Records of one space, packed, and where their pages lie."""
+    """Records of one space and age, packed, and where their pages lie."""
 
-    __slots__ = ("places", "records")
+    __slots__ = ("counts", "places", "records")
 
     def __init__(self, stride_bytes: int) -> None:
         self.records = bytearray()
+        self.counts = bytearray()
         self.places = Places(stride_bytes)
 
-    def add(self, records: memoryview, place: int) -> None:
+    def add(self, records: memoryview, counts: bytes, place: int) -> None:
         """Records of pages that lie one after the other from `place` on."""
         self.records += records
-        self.places.add(place, len(records) // RECORD_BYTES)
-
-    def take(self, other: "Rows") -> None:
-        self.records += other.records
-        self.places.take(other.places)
-        other.records.clear()
-
-    def event(self, spec: SpaceSpec) -> Adopted:
-        return Adopted(
-            spec,
-            keys=_digests(self.records, 0),
-            parents=_digests(self.records, _PARENT_OFFSET),
-            places=self.places,
-            checksums=_digests(self.records, _CHECKSUM_OFFSET),
-        )
-
-
-def _digests(records: bytearray, offset: int) -> Digests:
-    """One field of packed records, by words: no digest becomes an object."""
-    raw = bytearray(len(records) // RECORD_BYTES * DIGEST_BYTES)
-    words, into = memoryview(records).cast("Q"), memoryview(raw).cast("Q")
-    for word in range(DIGEST_BYTES // _WORD_BYTES):
-        row = words[offset // _WORD_BYTES + word :: RECORD_BYTES // _WORD_BYTES]
-        into[word :: DIGEST_BYTES // _WORD_BYTES] = row
-    return Digests(raw)
+        self.counts += counts
+        self.places.add(place, len(counts))
 
 
 def adopted_columns(scanned: Scanned, spaces: dict[int, SpaceSpec]) -> list[Adopted]:
@@ -75,43 +63,84 @@ def adopted_columns(scanned: Scanned, spaces: dict[int, SpaceSpec]) -> list[Adop
         for number, spec in spaces.items()
     }
     for region in scanned.regions.values():
-        first_place = region.number * scanned.segment_bytes
-        for block in range(len(region.blocks) // BLOCK_BYTES):
-            _deal(region, block, first_place, bounds, dealt)
-        region.blocks.clear()
-    events = []
-    for number, by_age in dealt.items():
-        rows, *later = by_age
-        for of_age in later:
-            rows.take(of_age)
-        if len(rows.places):
-            events.append(rows.event(spaces[number]))
-    return events
+        _deal(region, region.number * scanned.segment_bytes, bounds, dealt)
+        region.blocks = bytearray()
+    events = [_event(spaces[number], by_age) for number, by_age in dealt.items()]
+    return [event for event in events if event.keys]
+
+
+def _event(spec: SpaceSpec, by_age: list[Rows]) -> Adopted:
+    """Lets go of the rows."""
+    ages = list(accumulate(len(rows.counts) for rows in by_age))
+    columns = [bytearray(ages[-1] * DIGEST_BYTES) for _ in range(_COLUMNS)]
+    places = Places(stride(spec.page_bytes))
+    for rows, end in zip(by_age, ages, strict=True):
+        _gather(rows.records, columns, end - len(rows.counts))
+        rows.records.clear()
+        places.take(rows.places)
+    keys, parents, checksums = map(Digests, columns)
+    counts = b"".join([rows.counts for rows in by_age])
+    return Adopted(spec, keys, parents, places, checksums, counts, ages)
+
+
+def _gather(records: bytearray, columns: list[bytearray], first: int) -> None:
+    """Digests of packed records into their columns, from row `first` on: by words, so that none
+    becomes an object, and an age at a time, which a processor's cache holds."""
+    words = memoryview(records).cast("Q")
+    begin = first * _DIGEST_WORDS
+    end = begin + len(words) // _RECORD_WORDS * _DIGEST_WORDS
+    for number, column in enumerate(columns):
+        into = memoryview(column).cast("Q")
+        for word in range(_DIGEST_WORDS):
+            row = words[number * _DIGEST_WORDS + word :: _RECORD_WORDS]
+            into[begin + word : end : _DIGEST_WORDS] = row
 
 
 def _deal(
-    region: Region, block: int, first_place: int, bounds: list[int], dealt: dict[int, list[Rows]]
+    region: Region, first_place: int, bounds: list[int], dealt: dict[int, list[Rows]]
 ) -> None:
-    """Give a block's records to their spaces and ages."""
-    begin = block * BLOCK_RECORDS
-    records, place = region.records(block), first_place + begin * region.stride_bytes
-    uses = region.uses[begin : begin + BLOCK_RECORDS]
-    if uses != uses[:1] * len(uses):
-        ages = [bisect_right(bounds, use) for use in (min(uses), max(uses))]
-        if ages[0] == ages[1]:  # of one age, whatever the uses
-            uses = uses[:1] * len(uses)
-    number = region.number_of(block)
-    if number is not None and len(uses) == BLOCK_RECORDS and uses == uses[:1] * len(uses):
-        if number in dealt:
-            dealt[number][bisect_right(bounds, uses[0])].add(records, place)
-        return
-    at = 0
-    for (number, use), same in groupby(zip(region.numbers(block), uses, strict=False)):
+    """Give a region's records to their spaces and ages, a block at a time where it is of one."""
+    blocks, uses = memoryview(region.blocks), region.uses
+    raw = uses.tobytes()
+    counts = raw[::USE_BYTES].translate(COUNT_OF)
+    for block, number in enumerate(region.alike):
+        begin = block * BLOCK_RECORDS
+        records = blocks[block * BLOCK_BYTES : block * BLOCK_BYTES + RECORDS_BYTES]
+        place = first_place + begin * region.stride_bytes
+        some = raw[begin * USE_BYTES : (begin + BLOCK_RECORDS) * USE_BYTES]
+        if number is not None and len(some) == BLOCK_RECORDS * USE_BYTES:
+            if number not in dealt:
+                continue
+            age = bisect_right(bounds, uses[begin])
+            if some == some[:USE_BYTES] * BLOCK_RECORDS or _of_one_age(
+                bounds, age, uses[begin : begin + BLOCK_RECORDS]
+            ):
+                rows = dealt[number][age]
+                rows.add(records, counts[begin : begin + BLOCK_RECORDS], place)
+                continue
+        ages = [bisect_right(bounds, use) for use in uses[begin : begin + BLOCK_RECORDS]]
+        _deal_each(region, block, place, ages, counts[begin : begin + BLOCK_RECORDS], dealt)
+
+
+def _of_one_age(bounds: list[int], age: int, uses: Sequence[int]) -> bool:
+    return age == bisect_right(bounds, min(uses)) == bisect_right(bounds, max(uses))
+
+
+def _deal_each(
+    region: Region,
+    block: int,
+    place: int,
+    ages: Sequence[int],
+    counts: bytes,
+    dealt: dict[int, list[Rows]],
+) -> None:
+    """As `_deal`, of a block whose records differ."""
+    records, at = region.records(block), 0
+    for (number, age), same in groupby(zip(region.numbers(block), ages, strict=False)):
         end = at + len(tuple(same))
         if number in dealt:
             some = records[at * RECORD_BYTES : end * RECORD_BYTES]
-            rows = dealt[number][bisect_right(bounds, use)]
-            rows.add(some, place + at * region.stride_bytes)
+            dealt[number][age].add(some, counts[at:end], place + at * region.stride_bytes)
         at = end
 
 

@@ -7,7 +7,8 @@ A fixed place for everything, so nothing is appended, nothing grows and nothing 
     then     one region a segment, each as long as pages of 4 KiB would need:
                entry, one block: the segment's number and the stride of its pages
                records, in blocks of 73 and a digest of them
-               last uses, u32 a page: guarded by nothing, since they only say what goes first
+               last uses, u32 a page, in its low bits how often it was asked for: guarded by
+               nothing, since they only say what goes first
 
 The digest of a block lets a reader believe 73 records with one call. Each record has a CRC of its
 own, looked at only where the digest fails, so that one damaged record does not cost its
@@ -24,7 +25,10 @@ import xxhash
 from onggi_core.geometry import ALIGN_BYTES
 from onggi_core.wire.requests import SpaceSpec
 
-FORMAT_VERSION: Final = 2
+SEGMENT_VERSION: Final = 2
+TABLE_VERSION: Final = 3
+SECONDS_VERSION: Final = 2
+"""Of tables whose last uses are seconds alone; read, and written on as TABLE_VERSION."""
 TABLE_MAGIC: Final = b"ONGGITBL"
 ENTRY_MAGIC: Final = b"SGMT"
 
@@ -36,6 +40,14 @@ RECORD_BYTES: Final = 56
 BLOCK_RECORDS: Final = 73
 RECORDS_BYTES: Final = BLOCK_RECORDS * RECORD_BYTES
 USE_BYTES: Final = 4
+COUNT_MASK: Final = 0b111
+"""Of a last use: how often the page was asked for, as far as policies count. The other bits are
+the second, so to within eight of them."""
+USE_MAX: Final = 2**32 - 1 - COUNT_MASK
+"""The last second that a use may be of."""
+COUNT_OF: Final = bytes([byte & COUNT_MASK for byte in range(256)])
+SECOND_OF: Final = bytes([byte & ~COUNT_MASK for byte in range(256)])
+"""What translates the low bytes of last uses into counts, and into those of seconds alone."""
 
 SPACES_OFFSET: Final = BLOCK_BYTES
 REGIONS_OFFSET: Final = SPACES_OFFSET + SPACES_MAX * SPACE_BYTES
@@ -70,7 +82,7 @@ def crc_holds(raw: bytes | memoryview) -> bool:
 
 
 def pack_header(tier_uuid: bytes, segment_bytes: int, sealed_s: float) -> bytes:
-    fields = (TABLE_MAGIC, FORMAT_VERSION, RECORD_BYTES, tier_uuid, segment_bytes, sealed_s)
+    fields = (TABLE_MAGIC, TABLE_VERSION, RECORD_BYTES, tier_uuid, segment_bytes, sealed_s)
     return with_crc(HEADER.pack(*fields)).ljust(BLOCK_BYTES, b"\0")
 
 
@@ -97,6 +109,11 @@ def block_digest(block: bytes | memoryview) -> bytes:
 
 
 FREE_BLOCK: Final = FREE_RECORD * BLOCK_RECORDS + block_digest(FREE_RECORD * BLOCK_RECORDS)
+
+
+def use_at(now_s: float) -> int:
+    """A last use of this moment, its count 0. A node's clock may say anything."""
+    return min(max(0, int(now_s)), USE_MAX) & ~COUNT_MASK
 
 
 def patch_record(blocks: bytearray, slot: int, record: bytes) -> None:

@@ -20,7 +20,6 @@ from onggi_sidecar.disk.layout import (
     BLOCK_RECORDS,
     ENTRY,
     ENTRY_MAGIC,
-    FORMAT_VERSION,
     FREE_BLOCK,
     FREE_RECORD,
     HEADER,
@@ -30,11 +29,14 @@ from onggi_sidecar.disk.layout import (
     RECORD_WORDS,
     RECORDS_BYTES,
     REGIONS_OFFSET,
+    SECOND_OF,
+    SECONDS_VERSION,
     SPACE,
     SPACE_BYTES,
     SPACES_MAX,
     SPACES_OFFSET,
     TABLE_MAGIC,
+    TABLE_VERSION,
     USE_BYTES,
     TableLayout,
     blocks_for,
@@ -58,8 +60,11 @@ class Region:
     stride_bytes: int
     blocks: bytearray
     uses: "array[int]"
+    """Last uses, as layout.COUNT_MASK says."""
     spaces: Counter[int]
     """Live records by space number."""
+    alike: list[int | None] = field(default_factory=list)
+    """Of each block the space number that all of its records have; None where they differ."""
 
     def records(self, block: int) -> memoryview:
         """A block's records, [RECORDS_BYTES] uint8."""
@@ -71,7 +76,6 @@ class Region:
         return self._numbers(block).tolist()
 
     def number_of(self, block: int) -> int | None:
-        """The space that all records of a block are of; None where they differ."""
         raw = self._numbers(block).tobytes()
         return int.from_bytes(raw[:4], "little") if raw == raw[:4] * BLOCK_RECORDS else None
 
@@ -86,6 +90,7 @@ class Scanned:
     tier_uuid: bytes
     segment_bytes: int
     sealed: bool
+    version: int
     spaces: dict[int, SpaceSpec] = field(default_factory=dict)
     regions: dict[int, Region] = field(default_factory=dict)
     damaged_records: int = 0
@@ -102,6 +107,7 @@ class Scanned:
             numbers={spec: number for number, spec in self.spaces.items() if number in used},
             strides={region.number: region.stride_bytes for region in self.regions.values()},
             uses={region.number: region.uses for region in self.regions.values()},
+            uses_written=self.version == TABLE_VERSION,
         )
 
 
@@ -133,14 +139,14 @@ def _read_header(raw: bytes) -> Scanned:
     magic, version, record_bytes, tier_uuid, segment_bytes, sealed_s = HEADER.unpack_from(raw)
     if magic != TABLE_MAGIC or not crc_holds(raw[: HEADER.size + 4]):
         raise UnreadableTable("the page table's header is damaged")
-    if version != FORMAT_VERSION or record_bytes != RECORD_BYTES:
+    if version not in (TABLE_VERSION, SECONDS_VERSION) or record_bytes != RECORD_BYTES:
         raise UnreadableTable(
             f"the page table has format {version} with records of {record_bytes} bytes; this "
-            f"agent reads {FORMAT_VERSION} with {RECORD_BYTES}"
+            f"agent reads {SECONDS_VERSION} and {TABLE_VERSION} with {RECORD_BYTES}"
         )
     if segment_bytes % ALIGN_BYTES or not segment_bytes:
         raise UnreadableTable(f"the page table speaks of segments of {segment_bytes} bytes")
-    return Scanned(tier_uuid, segment_bytes, sealed=sealed_s > 0)
+    return Scanned(tier_uuid, segment_bytes, sealed=sealed_s > 0, version=version)
 
 
 def _read_spaces(raw: bytes, scanned: Scanned) -> None:
@@ -177,15 +183,18 @@ def _load(
     slots = layout.slots(stride_bytes)
     blocks_bytes = blocks_for(slots) * BLOCK_BYTES
     offset = layout.blocks_offset(segment)
-    blocks = bytearray(os.pread(fd, blocks_bytes, offset))
+    blocks = bytearray(blocks_bytes)
+    del blocks[os.preadv(fd, [blocks], offset) :]
     if torn_bytes := blocks_bytes - len(blocks):
         scanned.torn_bytes += torn_bytes
         del blocks[len(blocks) // BLOCK_BYTES * BLOCK_BYTES :]
         blocks += FREE_BLOCK * ((blocks_bytes - len(blocks)) // BLOCK_BYTES)
         os.pwrite(fd, blocks, offset)
     raw_uses = os.pread(fd, slots * USE_BYTES, layout.uses_offset(segment, stride_bytes))
-    uses = array("I", raw_uses.ljust(slots * USE_BYTES, b"\0"))
-    return Region(segment, stride_bytes, blocks, uses, Counter())
+    uses = bytearray(raw_uses.ljust(slots * USE_BYTES, b"\0"))
+    if scanned.version == SECONDS_VERSION:
+        uses[::USE_BYTES] = uses[::USE_BYTES].translate(SECOND_OF)
+    return Region(segment, stride_bytes, blocks, array("I", uses), Counter())
 
 
 def _heal(region: Region, scanned: Scanned) -> list[int]:
@@ -201,6 +210,7 @@ def _heal(region: Region, scanned: Scanned) -> list[int]:
             healed.append(block)
             scanned.damaged_records += lost
         number = region.number_of(block)
+        region.alike.append(number)
         if number is not None and (number in known or number == NUMBER_FREE):
             region.spaces[number] += BLOCK_RECORDS
             continue

@@ -22,7 +22,7 @@ from typing import Final
 
 from onggi_core.geometry import ALIGN_BYTES
 from onggi_sidecar.disk.device import Device
-from onggi_sidecar.disk.layout import FORMAT_VERSION
+from onggi_sidecar.disk.layout import SEGMENT_VERSION
 
 SEGMENT_MAGIC: Final = b"ONGGISEG"
 SEGMENT_HEADER_BYTES: Final = ALIGN_BYTES
@@ -47,7 +47,7 @@ def segment_number(path: Path) -> int | None:
 
 
 def pack_segment_header(number: int, tier_uuid: bytes, segment_bytes: int) -> bytes:
-    fields = _LAYOUT.pack(SEGMENT_MAGIC, FORMAT_VERSION, number, tier_uuid, segment_bytes)
+    fields = _LAYOUT.pack(SEGMENT_MAGIC, SEGMENT_VERSION, number, tier_uuid, segment_bytes)
     return (fields + zlib.crc32(fields).to_bytes(_CRC_BYTES, "little")).ljust(ALIGN_BYTES, b"\0")
 
 
@@ -85,8 +85,10 @@ def open_segment(path: Path, *, tier_uuid: bytes, segment_bytes: int) -> Device:
     magic, version, number, owner, size_bytes = _LAYOUT.unpack(fields)
     if magic != SEGMENT_MAGIC or zlib.crc32(fields) != crc:
         raise DamagedSegment(f"{path.name} has a damaged header")
-    if version != FORMAT_VERSION:
-        raise DamagedSegment(f"{path.name} has format {version}; this agent reads {FORMAT_VERSION}")
+    if version != SEGMENT_VERSION:
+        raise DamagedSegment(
+            f"{path.name} has format {version}; this agent reads {SEGMENT_VERSION}"
+        )
     if (owner, number, size_bytes) != (tier_uuid, segment_number(path), segment_bytes):
         raise DamagedSegment(f"{path.name} belongs to another tier or place")
     return Device.open(path)

@@ -37,6 +37,7 @@ from onggi_sidecar.disk.layout import (
     pack_record,
     pack_space,
     patch_record,
+    use_at,
 )
 
 TABLE_NAME: Final = "table"
@@ -44,15 +45,12 @@ BLOCKS_AT_ONCE: Final = 256
 """A megabyte of free records at a time when a segment is given to a page size."""
 
 
-USE_MAX: Final = 2**32 - 1
-"""The last second that a use may be of."""
-
-
 @dataclass(slots=True)
 class TableState:
     """What a table says beside its records, as found or as new.
 
-    uses: for each segment that holds pages, when each was last used, in Unix seconds.
+    uses: for each segment that holds pages, when each was last used and how often it was asked
+    for (layout.COUNT_MASK). uses_written: whether the file has them so.
     """
 
     tier_uuid: bytes
@@ -60,6 +58,7 @@ class TableState:
     numbers: dict[SpaceSpec, int] = field(default_factory=dict)
     strides: dict[int, int] = field(default_factory=dict)
     uses: dict[int, "array[int]"] = field(default_factory=dict)
+    uses_written: bool = True
 
 
 class PageTable:
@@ -75,13 +74,14 @@ class PageTable:
         self._numbers = state.numbers
         self._strides = state.strides
         self._uses = state.uses
-        self._used_lately: set[int] = set()
+        self._used_lately: set[int] = set() if state.uses_written else set(state.uses)
         self._forgotten: dict[int, None] = {}
         """Places whose records are to be freed: no more than there are places."""
         self._last = 0, bytearray()
         """The block of records written last: where it lies, and its bytes."""
         self._lock = threading.Lock()
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o660)
+        self.write_uses()  # before the header that says what they mean
         self._write_header(0.0)
 
     @property
@@ -139,15 +139,15 @@ class PageTable:
                 for key, parent, checksum in zip(keys, parents, checksums, strict=True)
             ]
             self._patch(segment, dict(enumerate(records, slot)))
-        self.touch(place, stride_bytes, len(keys), now_s)
+        self.touch(place, stride_bytes, bytes(len(keys)), now_s)
 
-    def touch(self, place: int, stride_bytes: int, pages: int, now_s: float) -> None:
-        """Note that a run of pages was used; written down by `write_uses`."""
+    def touch(self, place: int, stride_bytes: int, counts: bytes, now_s: float) -> None:
+        """Note that a run of pages was used, and how often each was asked for, COUNT_MASK at most;
+        written down by `write_uses`."""
         segment, slot = self._slot(place, stride_bytes)
-        uses = self._uses.get(segment)
+        uses, pages = self._uses.get(segment), len(counts)
         if uses is not None and slot + pages <= len(uses):
-            use = min(max(0, int(now_s)), USE_MAX)  # a node's clock may say anything
-            uses[slot : slot + pages] = array("I", [use]) * pages
+            uses[slot : slot + pages] = _used(use_at(now_s), counts)
             self._used_lately.add(segment)
 
     def forget(self, place: int) -> None:
@@ -280,6 +280,12 @@ def block_numbers(block: bytes | memoryview) -> set[int]:
     """The spaces that the records of a block are of."""
     words = memoryview(block)[:RECORDS_BYTES].cast("I")
     return set(words[NUMBER_WORD::RECORD_WORDS].tolist()) - {NUMBER_FREE}
+
+
+def _used(use: int, counts: bytes) -> "array[int]":
+    if counts == counts[:1] * len(counts):
+        return array("I", [use | counts[0]]) * len(counts)
+    return array("I", [use | count for count in counts])
 
 
 def _write_whole(fd: int, raw: bytes | bytearray, offset: int) -> None:

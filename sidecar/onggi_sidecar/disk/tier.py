@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from onggi_core.engine.actions import ForgetPage, ReadRun, WriteRun
+from onggi_core.engine.actions import ForgetPage, NoteUses, ReadRun, WriteRun
 from onggi_core.engine.events import IoOutcome, ReadEnded, WriteEnded
 from onggi_sidecar.disk.checksum import page_checksums
 from onggi_sidecar.disk.outcome import classify
@@ -128,6 +128,11 @@ class DiskTier:
         """Never blocks: the record is freed with the next write."""
         self.table.forget(action.place)
 
+    def note_uses(self, action: NoteUses) -> None:
+        """Never blocks: uses are written down every USES_EVERY_S."""
+        self.table.touch(action.place, action.stride_bytes, action.counts, self._wall_clock())
+        self._look_after()
+
     def remove_segment(self, number: int) -> None:
         """Give an empty segment's room back to the filesystem. Never blocks: the file goes when a
         thread has time, or before the segment is written to again."""
@@ -198,7 +203,6 @@ class DiskTier:
         for index, checksum in enumerate(action.checksums):
             if outcomes[index] is IoOutcome.DONE and found[index] != checksum:
                 outcomes[index] = IoOutcome.CORRUPT
-        self.table.touch(action.place, action.stride_bytes, len(views), self._wall_clock())
         return outcomes
 
     def _look_after(self) -> None:
