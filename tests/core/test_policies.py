@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from onggi_core.index.ids import NOWHERE
 from onggi_core.policy.names import FIXED, PolicyName, chooser_of
-from onggi_core.policy.ranking import NOWHERE
 from onggi_core.policy.tier_policy import TierPolicy
 from onggi_core.replay.simulate import Replay
 from onggi_core.replay.trace import Prompt, Trace

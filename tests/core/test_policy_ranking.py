@@ -8,9 +8,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from onggi_core.index.ids import NOWHERE
 from onggi_core.policy.choosers import LeastRecent
 from onggi_core.policy.classes import PROVEN
-from onggi_core.policy.ranking import NOWHERE, Ranking
+from onggi_core.policy.ranking import Ranking
 
 blocks = st.integers(0, 15)
 groups = st.integers(0, 1)

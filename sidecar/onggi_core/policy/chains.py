@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from onggi_core.index.counting import in_a_row
+from onggi_core.index.ids import NOWHERE
 from onggi_core.policy.classes import PROVEN
-from onggi_core.policy.ranking import _FRESH_MAX, _RESIDENT, NOWHERE, Ranking
+from onggi_core.policy.ranking import FRESH_MAX, RESIDENT, Ranking
 
 
 class Past(NamedTuple):
@@ -89,7 +90,7 @@ class ChainRanking(Ranking):
                 above != first - 1
                 or above < 0
                 or kids[above] != 1
-                or flags[above] != _RESIDENT
+                or flags[above] != RESIDENT
                 or uses[above] > use
                 or counts[above] > count
                 or groups[above] != group
@@ -126,7 +127,7 @@ class ChainRanking(Ranking):
         self._use[begin:end] = uses
         self._count[begin:end] = array("B", bytes(count))
         self._group[begin:end] = array("H", [group]) * count
-        self._flags[begin:end] = array("B", [_RESIDENT]) * count
+        self._flags[begin:end] = array("B", [RESIDENT]) * count
         self._blocks += count
         self.now = max(self.now, uses[-1])
 
@@ -134,11 +135,11 @@ class ChainRanking(Ranking):
         """One more block follows `parent`, which may be a leaf until now, or not here."""
         if parent == NOWHERE:
             return
-        if not self._kids[parent] and self._flags[parent] & _RESIDENT:
+        if not self._kids[parent] and self._flags[parent] & RESIDENT:
             self._leaves -= 1
         self._kids[parent] += 1
 
     def _set_aside(self, leaves: list[int]) -> None:
         self._fresh += leaves
-        if len(self._fresh) >= _FRESH_MAX:
+        if len(self._fresh) >= FRESH_MAX:
             self._sort_fresh()

@@ -23,15 +23,13 @@ from array import array
 from collections.abc import Sequence
 from typing import Final
 
+from onggi_core.index.ids import NOWHERE
 from onggi_core.policy.choosers import BLOCK_BITS, EMPTY, Chooser
 from onggi_core.policy.classes import CLASSES, COUNT_MAX, PROVEN
 
-NOWHERE: Final = -1
-"""No block: the parent of the first one of a chain."""
-
 _BLOCK_MASK: Final = (1 << BLOCK_BITS) - 1
 
-_FRESH_MAX: Final = 4096
+FRESH_MAX: Final = 4096
 """New blocks set aside before they are looked at: a chain that comes block by block is one leaf in
 the end, not as many entries as it has blocks."""
 
@@ -43,7 +41,7 @@ LAST: Final = 1 << 63
 _SLACK: Final = 64
 """Stale entries allowed in a queue beyond one a leaf before it is swept."""
 
-_RESIDENT: Final = 1
+RESIDENT: Final = 1
 _HELD: Final = 2
 
 
@@ -79,7 +77,7 @@ class Ranking:
         return self._blocks
 
     def __contains__(self, block: int) -> bool:
-        return 0 <= block < len(self._flags) and bool(self._flags[block] & _RESIDENT)
+        return 0 <= block < len(self._flags) and bool(self._flags[block] & RESIDENT)
 
     def insert(self, block: int, parent: int, group: int, use: int, count: int = 0) -> None:
         """A block arrived, not held. Its parent need not be here, and may come later; NOWHERE if
@@ -89,7 +87,7 @@ class Ranking:
         """
         if block >= len(self._flags) or parent >= len(self._flags):
             self._grow(max(block, parent) + 1)
-        if self._flags[block] & _RESIDENT:
+        if self._flags[block] & RESIDENT:
             return
         if parent == block or (self._kids[block] and self._leads_to(parent, block)):
             parent = NOWHERE  # a client's mistake: a ring would have no leaf and never go
@@ -98,18 +96,18 @@ class Ranking:
         self._use[block] = self.now = use
         self._count[block] = count
         self._group[block] = group
-        self._flags[block] = _RESIDENT
+        self._flags[block] = RESIDENT
         self._blocks += 1
         if count >= PROVEN:
             self.proven += 1
         if not self._kids[block]:
             self._leaves += 1
         if parent != NOWHERE:
-            if not self._kids[parent] and self._flags[parent] & _RESIDENT:
+            if not self._kids[parent] and self._flags[parent] & RESIDENT:
                 self._leaves -= 1
             self._kids[parent] += 1
         self._fresh.append(block)
-        if len(self._fresh) >= _FRESH_MAX:
+        if len(self._fresh) >= FRESH_MAX:
             self._sort_fresh()
         self.chooser.arrived(count, self)
 
@@ -138,7 +136,7 @@ class Ranking:
 
     def remove(self, block: int) -> None:
         """A block went. Its children, if any, stay and wait for it to come back."""
-        assert self._flags[block] & _RESIDENT, "only what is here can go"
+        assert self._flags[block] & RESIDENT, "only what is here can go"
         self._flags[block] = 0
         self._blocks -= 1
         count = self._count[block]
@@ -152,7 +150,7 @@ class Ranking:
         self._kids[parent] -= 1
         if self._use[block] > self._use[parent]:
             self._use[parent] = self._use[block]
-        if not self._flags[parent] & _RESIDENT:
+        if not self._flags[parent] & RESIDENT:
             return
         self._raise(parent, count)
         if not self._kids[parent]:
@@ -180,7 +178,7 @@ class Ranking:
         """How many of the first of these are here, up to the first that is not."""
         flags = self._flags
         for number, block in enumerate(blocks):
-            if block >= len(flags) or not flags[block] & _RESIDENT:
+            if block >= len(flags) or not flags[block] & RESIDENT:
                 return number
         return len(blocks)
 
@@ -217,7 +215,7 @@ class Ranking:
     def _leads_to(self, block: int, above: int) -> bool:
         """Whether `above` is among the blocks before `block`. Asked only for a block that came
         after its children."""
-        while block != NOWHERE and self._flags[block] & _RESIDENT:
+        while block != NOWHERE and self._flags[block] & RESIDENT:
             if self._parent[block] == above:
                 return True
             block = self._parent[block]
@@ -239,7 +237,7 @@ class Ranking:
             return
         self.proven += 1
         above = self._parent[block]
-        while above != NOWHERE and self._flags[above] & _RESIDENT and self._count[above] < PROVEN:
+        while above != NOWHERE and self._flags[above] & RESIDENT and self._count[above] < PROVEN:
             self._count[above] = PROVEN
             self.proven += 1
             above = self._parent[above]
@@ -253,7 +251,7 @@ class Ranking:
     def _enqueue(self, block: int) -> None:
         """A leaf joins the queue of its class, if it may be picked and is not there. An entry it
         has in another class's queue is void from now on."""
-        if self._flags[block] != _RESIDENT:
+        if self._flags[block] != RESIDENT:
             return
         first = self._first.get(self._group[block])
         if first is None:
@@ -277,7 +275,7 @@ class Ranking:
             now = self._use[block] << BLOCK_BITS | block
             if self._queued[block] != number:
                 heapq.heappop(queue)
-            elif self._flags[block] != _RESIDENT or self._kids[block]:
+            elif self._flags[block] != RESIDENT or self._kids[block]:
                 heapq.heappop(queue)
                 self._queued[block] = 0
             elif now != entry:
@@ -292,7 +290,7 @@ class Ranking:
         for block in {entry & _BLOCK_MASK for entry in self._queues[number]}:
             if self._queued[block] != number:
                 continue
-            if self._flags[block] == _RESIDENT and not self._kids[block]:
+            if self._flags[block] == RESIDENT and not self._kids[block]:
                 kept.append(self._use[block] << BLOCK_BITS | block)
             else:
                 self._queued[block] = 0

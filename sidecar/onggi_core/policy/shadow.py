@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from onggi_core.index.ids import NOWHERE
 from onggi_core.policy.choosers import Chooser
-from onggi_core.policy.ranking import NOWHERE, Ranking
+from onggi_core.policy.ranking import Ranking
 
 _GROUP = 0
 """All blocks of a shadow are of one size."""
