@@ -17,6 +17,7 @@ from typing import Any, Final
 
 _PR_SET_PDEATHSIG: Final = 1
 _libc = ctypes.CDLL(None)
+_TURN: Final = Path("/proc/self/autogroup")
 LAST_WORDS_BYTES: Final = 3000
 STOP_S: Final = 10.0
 
@@ -25,11 +26,25 @@ class ChildFailed(Exception):
     """A child ended, or said that it cannot. The message has its last words."""
 
 
+def _turn() -> str:
+    """This session's turn among others on the processor; empty where the kernel has no such. A
+    child is a session of its own, and would have another turn than the peers that are none."""
+    try:
+        return _TURN.read_text().rsplit("nice", 1)[1].strip()
+    except (OSError, IndexError):
+        return ""
+
+
 def tie(parent: int) -> Callable[[], None]:
     """What a child does before it becomes its program: it goes when `parent` does."""
 
+    turn = _turn()
+
     def tied() -> None:
         os.setsid()  # Ctrl-C goes to the bench alone
+        if turn:
+            with contextlib.suppress(OSError):  # not root: as the kernel has it
+                _TURN.write_text(turn)
         _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
             sys.exit(1)

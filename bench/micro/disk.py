@@ -28,8 +28,7 @@ from bench.peers.fio import ENGINES, Fio, Rates, why_absent
 from bench.sizes import MIB, Sizes
 from bench.timing import median
 from onggi import Client, LoadOutcome, StoreOutcome
-from onggi_core.engine.state import CHUNK_BYTES
-from onggi_core.engine.writeback import RUN_BYTES
+from onggi_core.engine.state import CHUNK_BYTES, RUN_BYTES
 from onggi_sidecar.disk.schedule import THREADS
 
 ONGGI: Final = "onggi"

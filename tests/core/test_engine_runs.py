@@ -10,12 +10,13 @@ from walker import check
 
 from onggi_core.engine.actions import ReadRun, WriteRun
 from onggi_core.engine.events import Adopted
-from onggi_core.engine.state import CHUNK_BYTES
+from onggi_core.engine.promotion import SPREAD
+from onggi_core.engine.state import CHUNK_BYTES, RUN_BYTES
 from onggi_core.engine.tier import EMPTIED_MAX, PART_MAX
 from onggi_core.errors import BadRequest
 from onggi_core.identity import ROOT
 from onggi_core.wire.replies import Looked
-from onggi_core.wire.requests import Lookup, Prefetch
+from onggi_core.wire.requests import Lookup, Prefetch, SpaceSpec
 
 A = spec("a")
 LONG = chain("long", 600)
@@ -26,9 +27,11 @@ def big() -> Shell:
     return Shell(extents=2, segments=2, pages_each=2048)
 
 
-def adopted(keys: list[bytes], parents: list[bytes], places: list[int]) -> Adopted:
-    sums = [checksum(pattern(A, key)) for key in keys]
-    return Adopted(A, keys=keys, parents=parents, places=places, checksums=sums)
+def adopted(
+    keys: list[bytes], parents: list[bytes], places: list[int], space: SpaceSpec = A
+) -> Adopted:
+    sums = [checksum(pattern(space, key)) for key in keys]
+    return Adopted(space, keys=keys, parents=parents, places=places, checksums=sums)
 
 
 def runs(shell: Shell) -> list[WriteRun | ReadRun]:
@@ -72,9 +75,24 @@ def test_a_long_prompt_is_read_in_few_chunks_in_its_order() -> None:
     check(second.engine)
 
 
-def test_a_page_larger_than_a_chunk_is_a_run_of_its_own() -> None:
-    wide = spec("wide", page_bytes=CHUNK_BYTES + 1)
-    shell = Shell(extents=1, segments=1, pages_each=1024)
+def test_a_read_that_keeps_every_disk_thread_busy_goes_in_longer_runs() -> None:
+    quarters = spec("quarters", page_bytes=RUN_BYTES // 4)
+    blocks = chain("longer", SPREAD * 4)
+    first = Shell(extents=5, segments=5, pages_each=2048)
+    first.store(first.open(quarters), blocks)
+    first.end_jobs()
+    shell = Shell(extents=5, segments=5, pages_each=2048, disk=first.disk)
+    rows = [(key, parent, at) for at, (_, key, parent) in first.journal.items()]
+    shell.step(adopted(*(list(column) for column in zip(*rows, strict=True)), space=quarters))
+    assert shell.load(shell.open(quarters), blocks, wait_ms=100) is None
+    assert [len(run.keys) for run in runs(shell)] == [4] * SPREAD
+    shell.end_jobs()
+    assert shell.stats()["read_bytes"] == SPREAD * RUN_BYTES
+
+
+def test_a_page_larger_than_a_run_is_a_run_of_its_own() -> None:
+    wide = spec("wide", page_bytes=RUN_BYTES + 1)
+    shell = Shell(extents=1, segments=1, pages_each=2048)
     shell.store(shell.open(wide), chain("w", 2))
     assert [len(run.keys) for run in runs(shell)] == [1]
     shell.end_jobs()

@@ -10,17 +10,19 @@ from onggi_core.engine import loads
 from onggi_core.engine.actions import HurryRead, ReadRun
 from onggi_core.engine.events import IoOutcome, ReadEnded
 from onggi_core.engine.space import Space
-from onggi_core.engine.state import CHUNK_BYTES, Read, State
+from onggi_core.engine.state import CHUNK_BYTES, RUN_BYTES, Read, State
 from onggi_core.index.blocks import HINTED, UNREAD
 from onggi_core.index.ids import as_run
 from onggi_core.page import READABLE, PageEvent
 
 READS_MAX: Final = 1024
-"""Runs on their way from disk at once: about a second of an NVMe's reads at 1 MiB a run. Past it a
-load gets the blocks that are there."""
+"""Runs on their way from disk at once: a second or two of an NVMe's reads. Past it a load gets the
+blocks that are there."""
 PREFETCHES_MAX: Final = 256
 """The part of READS_MAX that hints may fill, so that a load that waits always finds room."""
-
+SPREAD: Final = 8
+"""Runs that a read is spread over before they become longer than a chunk: as many as the disk has
+in work at once, so that what a run saves in ends is no longer wait."""
 
 _SEVERITY: Final = (
     IoOutcome.ABANDONED,
@@ -50,8 +52,9 @@ def begin(state: State, space: Space, blocks: Sequence[int], urgency: Urgency, n
     state.disk.pages.pin(blocks[:ready])
     state.host.make_room(space, ready, use)
     begun = 0
+    most_bytes = min(RUN_BYTES, max(CHUNK_BYTES, ready * space.stride_bytes // SPREAD))
     while begun < ready and len(state.reads) < limit and state.breaker.may_read(now_s):
-        length = _run_length(state, space, blocks[begun:ready])
+        length = _run_length(state, space, blocks[begun:ready], most_bytes)
         given = state.host.take(space, blocks[begun : begun + length], _BEGAN, use)
         if not given:
             break
@@ -68,12 +71,12 @@ def begin(state: State, space: Space, blocks: Sequence[int], urgency: Urgency, n
 _BEGAN: Final = PageEvent.PROMOTION_BEGAN
 
 
-def _run_length(state: State, space: Space, blocks: Sequence[int]) -> int:
-    """How many of the first blocks lie one after the other in one file on disk, up to a chunk."""
+def _run_length(state: State, space: Space, blocks: Sequence[int], most_bytes: int) -> int:
+    """How many of the first blocks lie one after the other in one file, up to most_bytes."""
     place, stride = state.disk.pages.place, space.stride_bytes
     expected, length = place(blocks[0]), 0
     in_file = state.facts.segment_bytes - expected % state.facts.segment_bytes
-    for block in blocks[: max(1, min(CHUNK_BYTES, in_file) // stride)]:
+    for block in blocks[: max(1, min(most_bytes, in_file) // stride)]:
         if place(block) != expected:
             break
         expected += stride

@@ -35,8 +35,11 @@ SPACES_MAX: Final = 1024
 """Keyspaces known at once, empty ones aside: 16 engines of 64 ranks."""
 
 CHUNK_BYTES: Final = 1 << 20
-"""The largest transfer from disk, unless one page is larger: past it a disk gains nothing, and
-whoever waits for the first block of a run waits longer."""
+"""What a disk moves at its full speed: past it a transfer gains no bytes a second, only fewer ends,
+and whoever waits for the first block of a run waits longer."""
+RUN_BYTES: Final = 2 * CHUNK_BYTES
+"""The largest transfer, unless one page is larger: half as many ends are half of what each costs
+threads and engine."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from onggi_core.engine import admission, uses
 from onggi_core.engine.actions import WriteRun
 from onggi_core.engine.events import IoOutcome, WriteEnded
 from onggi_core.engine.space import Space
-from onggi_core.engine.state import CHUNK_BYTES, State, Write
+from onggi_core.engine.state import RUN_BYTES, State, Write
 from onggi_core.index.ids import as_run
 from onggi_core.page import PageEvent
 
@@ -26,10 +26,6 @@ WRITES_MAX: Final = 64
 WRITES_SHARE: Final = 4
 """And no more than one part in so many of the arena: its pages are pinned as long as a hung disk
 keeps them, and 64 large ones can be all there are."""
-
-RUN_BYTES: Final = 2 * CHUNK_BYTES
-"""The largest transfer down, unless one page is larger: nobody waits for the first block of it, and
-half as many ends are half of what each costs threads and engine."""
 
 
 def pump(state: State) -> None:
