@@ -1,4 +1,4 @@
-"""A page's checksum: the same rule for every size, whoever holds the interpreter's lock meanwhile."""
+"""A page's checksum: one rule for every size, whoever holds the interpreter's lock meanwhile."""
 
 import sys
 import threading
