@@ -60,6 +60,7 @@ class Agent:
         self._listening = listening
         self._budgets: Budgets | None = None
         self._told_to_stop = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop
         self._fault = False
         self._tally = Tally(time.perf_counter)
         self._plane: Plane | None = None
@@ -70,7 +71,8 @@ class Agent:
     async def run(self) -> bool:
         """Start, serve, end; False if a bug ended it. Raises what starting raised, StartRefused
         among it."""
-        asyncio.get_running_loop().set_exception_handler(self._unexpected)
+        self._loop = asyncio.get_running_loop()
+        self._loop.set_exception_handler(self._unexpected)
         async with AsyncExitStack() as stack:
             starting = asyncio.create_task(self._start(stack))
             stopping = asyncio.create_task(self._told_to_stop.wait())
@@ -106,6 +108,10 @@ class Agent:
         self._fault = True
         self._told_to_stop.set()
 
+    def _fell_elsewhere(self) -> None:
+        """As _fell, from another thread."""
+        self._loop.call_soon_threadsafe(self._fell)
+
     async def _start(self, stack: AsyncExitStack) -> None:
         config, begun_s = self._config, time.monotonic()
         claim = claim_socket(config.socket)
@@ -118,14 +124,21 @@ class Agent:
         arena = open_arena(config)
         stack.callback(arena.retire)
         extents = min(config.memory // config.extent, arena.header.extent_count)
-        toucher = start_touching(arena, mailbox, extents)
+        toucher = start_touching(arena, mailbox, extents, self._fell_elsewhere)
         stack.callback(toucher.stop)
         opened = await open_disk_in_time(config)
         if opened is None and config.disk:
             self._tally.fault("disk_unavailable")
+        self._budgets = Budgets(
+            config,
+            extents=arena.header.extent_count,
+            plan=opened.found.plan if opened is not None else None,
+            post=mailbox.post,
+        )
         if opened is not None:
             stack.callback(opened.folder.release)
             stack.callback(tend(config))
+            stack.callback(opened.room.watch(self._budgets.disk_bytes, self._tally))
             self._tally.fault("table_damaged", opened.found.report.damaged_blocks)
             self._disk = make_disk_tier(opened, arena, mailbox, config)
         self._engine = make_engine(config, arena, opened)
@@ -133,12 +146,6 @@ class Agent:
         while opened is not None and opened.found.adopted:
             shell.step(opened.found.adopted.pop(0))
         give_back_free_heap()
-        self._budgets = Budgets(
-            config,
-            extents=arena.header.extent_count,
-            plan=opened.found.plan if opened is not None else None,
-            post=mailbox.post,
-        )
         shell.step(self._budgets.present)
         await importing
         self._serve(shell, mailbox, claim, stack)
@@ -157,18 +164,14 @@ class Agent:
         self, shell: Shell, mailbox: Mailbox, claim: SocketClaim, stack: AsyncExitStack
     ) -> None:
         """From here on the engine is the plane's."""
-        loop = asyncio.get_running_loop()
 
         def tick() -> None:
             shell.step(Tick())
             server.tick()
 
-        def fell() -> None:
-            loop.call_soon_threadsafe(self._fell)
-
         if self._disk is not None:
-            self._disk.workers.fell = fell
-        plane = Plane(mailbox, step=shell.step, tick=tick, fell=fell)
+            self._disk.workers.fell = self._fell_elsewhere
+        plane = Plane(mailbox, step=shell.step, tick=tick, fell=self._fell_elsewhere)
         shell.wake_at, shell.again, shell.when_idle = plane.wake_at, plane.again, plane.when_idle
         server = Server(shell, self._tally, plane)
         server.start(claim.listen())

@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final, TypeVar
 
 from onggi_core.arena_header import EPOCH_BYTES
@@ -30,6 +29,7 @@ from onggi_sidecar.cgroup import memory_limit_bytes, own_bytes
 from onggi_sidecar.config import AgentConfig
 from onggi_sidecar.disk.folder import ClaimedFolder, claim_folder
 from onggi_sidecar.disk.recovery import RecoveredTier, recover, system_dice
+from onggi_sidecar.disk.room import RoomWatch
 from onggi_sidecar.disk.segments import Segments
 from onggi_sidecar.disk.tier import SEAL_RESERVE_S, DiskTier
 from onggi_sidecar.disk.workers import Workers
@@ -41,18 +41,16 @@ from onggi_sidecar.mailbox import Mailbox
 OPEN_WITHIN_S: Final = 60.0
 """For reading a disk folder at the start: a million blocks take two seconds."""
 
-BLOCK_BYTES: Final = 512
-"""What st_blocks counts in."""
-
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class OpenedDisk:
-    """A claimed folder and what was found in it."""
+    """A claimed folder, what was found in it, and whether its filesystem has room for more."""
 
     folder: ClaimedFolder
     found: RecoveredTier
+    room: RoomWatch
 
 
 def open_arena(config: AgentConfig) -> ArenaFile:
@@ -115,8 +113,11 @@ def open_arena(config: AgentConfig) -> ArenaFile:
     return arena
 
 
-def start_touching(arena: ArenaFile, mailbox: Mailbox, extents: int) -> Toucher:
-    """Touch the arena in the background; each extent is offered as it becomes resident."""
+def start_touching(
+    arena: ArenaFile, mailbox: Mailbox, extents: int, fell: Callable[[], None]
+) -> Toucher:
+    """Touch the arena in the background; each extent is offered as it becomes resident. `fell`:
+    called on the toucher's thread when that ends by a bug."""
 
     def settled(end: Settled) -> None:
         arena.forget_leftover()
@@ -130,6 +131,7 @@ def start_touching(arena: ArenaFile, mailbox: Mailbox, extents: int) -> Toucher:
         touched=lambda extent: mailbox.post(ExtentTouched(extent, arena.inherited(extent))),
         refused=lambda extent: mailbox.post(ExtentRefused(extent)),
         settled=settled,
+        fell=fell,
     )
     toucher.start(extents)
     return toucher
@@ -164,7 +166,8 @@ def open_disk(config: AgentConfig) -> OpenedDisk | None:
     begun_s = time.monotonic()
     try:
         found = recover(folder.path, budget_bytes=config.disk_bytes_max, dice=system_dice)
-        _say_what_has_no_room(config, folder.path)
+        room = RoomWatch(folder.path, most_bytes=config.disk_bytes_max)
+        room.first_look(config.disk)
     except OSError as fault:
         folder.release()
         error(
@@ -173,7 +176,7 @@ def open_disk(config: AgentConfig) -> OpenedDisk | None:
         )
         return None
     _say_what_was_found(folder, found, time.monotonic() - begun_s)
-    return OpenedDisk(folder, found)
+    return OpenedDisk(folder, found, room)
 
 
 def _say_what_was_found(folder: ClaimedFolder, found: RecoveredTier, recovery_s: float) -> None:
@@ -192,30 +195,6 @@ def _say_what_was_found(folder: ClaimedFolder, found: RecoveredTier, recovery_s:
         segment_bytes=found.plan.segment_bytes,
         most_bytes=found.plan.bytes,
         recovery_s=round(recovery_s, 3),
-    )
-
-
-def _say_what_has_no_room(config: AgentConfig, folder: Path) -> None:
-    """A budget that its filesystem cannot hold is no reason to refuse: the volume may grow, others
-    may leave it, and a smaller cache is better than none. Raises OSError."""
-    volume = os.statvfs(folder)
-    ours_bytes = sum(path.lstat().st_blocks for path in folder.iterdir()) * BLOCK_BYTES
-    room_bytes = volume.f_bavail * volume.f_frsize + ours_bytes
-    whole_bytes = volume.f_blocks * volume.f_frsize
-    if config.disk > room_bytes:
-        name, asked_bytes = "disk", config.disk
-    elif config.disk_bytes_max > whole_bytes:
-        name, asked_bytes = "disk_max", config.disk_bytes_max
-    else:
-        return
-    warn(
-        "disk_larger_than_its_room",
-        f"{name} is {spell_bytes(asked_bytes)}, but the filesystem of {folder} has room for "
-        f"{spell_bytes(room_bytes)} of it ({spell_bytes(whole_bytes)} in all); the tier keeps what "
-        f"fits and goes on in that; make the volume larger, or lower {name}",
-        asked_bytes=asked_bytes,
-        room_bytes=room_bytes,
-        filesystem_bytes=whole_bytes,
     )
 
 

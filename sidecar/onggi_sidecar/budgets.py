@@ -46,6 +46,10 @@ class Budgets:
         """The memory of `present`."""
         return self.present.extents * self._config.extent
 
+    def disk_bytes(self) -> int:
+        """What the disk tier is asked to take. For any thread."""
+        return self._bytes[1]
+
     def set(self, host_bytes: int | None, disk_bytes: int | None, *, who: str) -> None:
         """None: as it is. What does not fit is cut down to what does."""
         before = self.present

@@ -32,10 +32,10 @@ _DISK_BUCKETS_S: Final = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.
 _OP_NAMES: Final = {int(op): op.name.lower() for op in Op}
 
 ERROR_KINDS: Final = (
-    "bad_frame", "bad_request", "corrupt", "disk_late", "disk_queue_full", "disk_unavailable",
-    "heartbeat_bug", "http_crowded", "late_load", "lease_ended", "no_space", "not_inherited",
-    "out_of_descriptors", "read_fault", "slow_client", "table_damaged", "too_many_tickets",
-    "write_fault",
+    "bad_frame", "bad_request", "corrupt", "disk_lacks_room", "disk_late", "disk_queue_full",
+    "disk_unavailable", "heartbeat_bug", "http_crowded", "late_load", "lease_ended", "no_space",
+    "not_inherited", "out_of_descriptors", "read_fault", "slow_client", "table_damaged",
+    "too_many_tickets", "write_fault",
 )  # fmt: skip
 """All are there from the first scrape, as 0: what appears as 1 has no increase to alert on."""
 

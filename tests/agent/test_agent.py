@@ -229,6 +229,19 @@ def test_a_bug_of_ours_ends_the_agent_with_its_own_code_and_keeps_the_disk(
     again.clean_up()
 
 
+def test_a_bug_where_memory_is_touched_ends_the_agent_too(start: StartAgent) -> None:
+    patch = (
+        "from onggi_sidecar.arena import file, toucher\n"
+        "def fail(*_):\n"
+        "    raise RuntimeError('deliberate')\n"
+        "file.ArenaFile.sweep = fail\n"
+        "toucher.SWEEP_S = 0.05\n"
+    )
+    agent = start(patch=patch)
+    assert agent.wait() == 70
+    assert any("deliberate" in str(line) for line in agent.lines)
+
+
 def test_two_page_sizes_share_one_agent(start: StartAgent) -> None:
     agent = start()
     client = ready(agent)

@@ -44,6 +44,7 @@ class Touching:
             touched=lambda extent: self.told.put(("touched", extent)),
             refused=lambda extent: self.told.put(("refused", extent)),
             settled=self.told.put,
+            fell=lambda: self.told.put(("fell", -1)),
         )
         self.toucher.start(extents)
 
@@ -209,6 +210,24 @@ def test_stopping_ends_the_touching_after_the_present_step(memory_folder: Path) 
     assert touching.told.get(timeout=10) == ("touched", 0)
     touching.toucher.stop()
     assert arena.ready_bytes < 1024 * MIB
+
+
+@pytest.mark.parametrize("step", ["touch_step", "release_extent", "sweep"])
+def test_a_bug_in_the_toucher_is_told_to_the_agent(
+    memory_folder: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(ArenaFile, step, fail)
+    monkeypatch.setattr("onggi_sidecar.arena.toucher.SWEEP_S", 0.01)
+    touching = Touching(make(memory_folder), 1)
+    touching.toucher.release(0)
+    told = []
+    while ("fell", -1) not in told:
+        told.append(touching.told.get(timeout=10))
+    touching.toucher.stop()
+    touching.toucher.stop()  # an agent's end does not trip over a thread that is gone
 
 
 def test_a_volume_too_small_is_a_sentence_and_not_a_signal(

@@ -14,6 +14,7 @@ from typing import Final
 
 from onggi_core.quantity import spell_bytes
 from onggi_sidecar.arena.file import ArenaFile
+from onggi_sidecar.log import LOG
 
 SWEEP_S: Final = 10.0
 """How often extents without memory are looked at. A client that was about to fill its page table
@@ -43,9 +44,12 @@ class Toucher:
     """Touches and releases extents of one arena, on one thread of its own, in the order asked.
 
     `touched(extent)`, `refused(extent)` and `settled(Settled)` are called on that thread; the
-    agent hands them on to its loop. Each touch ends in one of the first two, but for those that
-    stop() cuts off, and asking for an extent again that has memory or waits for it changes nothing,
-    so the queue never holds more than two entries an extent.
+    agent hands them on to its loop. So is `fell`, when the thread ends by what no volume does: an
+    arena that neither grows nor gives memory back must not go on in silence.
+
+    Each touch ends in one of the first two, but for those that stop() cuts off, and asking for an
+    extent again that has memory or waits for it changes nothing, so the queue never holds more than
+    two entries an extent.
     """
 
     def __init__(
@@ -55,11 +59,13 @@ class Toucher:
         touched: Callable[[int], None],
         refused: Callable[[int], None],
         settled: Callable[[Settled], None],
+        fell: Callable[[], None],
     ) -> None:
         self._arena = arena
         self._touched = touched
         self._refused = refused
         self._settled = settled
+        self._fell = fell
         self._asked: deque[tuple[Work, int]] = deque()
         self._last: dict[int, tuple[Work, int]] = {}
         """For each extent with open work: what was asked last, and how much is open."""
@@ -111,6 +117,13 @@ class Toucher:
                 self._touches_open -= 1
 
     def _run(self) -> None:
+        try:
+            self._work()
+        except Exception:  # noqa: BLE001  any bug: the agent ends, its disk tier sealed
+            LOG.exception("a bug in the arena's toucher")
+            self._fell()
+
+    def _work(self) -> None:
         while not self._stopping:
             with self._wake:
                 self._wake.wait_for(lambda: self._asked or self._stopping, SWEEP_S)
