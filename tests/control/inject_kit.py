@@ -97,6 +97,10 @@ HOST_PATH = DiskTier(4 * GI, Medium.HOST_PATH, "/var/lib/onggi", None)
 CLAIM = DiskTier(4 * GI, Medium.CLAIM_TEMPLATE, None, None)
 
 
+def kept_for(seconds: int) -> Lifecycle:
+    return replace(POOL.lifecycle, disk_retention_s=seconds)
+
+
 def manual() -> Engine:
     return replace(POOL.engine, configure=Configure.MANUAL)
 

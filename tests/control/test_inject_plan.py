@@ -165,7 +165,7 @@ def test_a_disk_on_the_node_is_the_pools_own_folder(kit: Any) -> None:
     }
     assert kit.env_of(container)["ONGGI_AGENT_DISK_CLAIM"] == "shared"
     assert kit.env_of(container)["ONGGI_AGENT_DISK_RETENTION_S"] == "0"
-    kept = kit.inject(kit.pod(), disk=kit.HOST_PATH, lifecycle=kit.Lifecycle(60, 10, 86400))
+    kept = kit.inject(kit.pod(), disk=kit.HOST_PATH, lifecycle=kit.kept_for(86400))
     assert kit.env_of(kit.agent(kept))["ONGGI_AGENT_DISK_RETENTION_S"] == "86400"
     volumes = {volume["name"]: volume for volume in after["spec"]["volumes"]}
     assert volumes["onggi-disk"]["hostPath"] == {

@@ -113,7 +113,7 @@ def test_every_warning_is_of_a_condition_that_is_not_as_it_should_be() -> None:
     """A table that tells of a good reason would tell of every roll-out."""
     assert {reason.value for reason, weight in TROUBLE.items() if weight is Weight.WARNING} == {
         "Unreadable", "PodsSkipped", "PodsMissed", "AgentsSilent", "DiskUnavailable",
-        "EnginesNotAttached", "NothingFound",
+        "BelowMin", "QuotaExceeded", "EnginesNotAttached", "NothingFound",
     }  # fmt: skip
 
 

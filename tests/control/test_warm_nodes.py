@@ -24,7 +24,12 @@ def spec(medium: str = "HostPath", **lifecycle: Any) -> dict[str, Any]:
             {"type": "Memory", "memory": {"max": "1Gi", "hugepages": "Auto"}},
             {"type": "LocalDisk", "localDisk": disk},
         ],
-        "lifecycle": {"rampUp": "1m", "drain": {"deadline": "10s"}, **lifecycle},
+        "lifecycle": {
+            "rampUp": "1m",
+            "drain": {"deadline": "10s"},
+            "warmGate": {"until": "Off", "timeout": "5m"},
+            **lifecycle,
+        },
     }
 
 
