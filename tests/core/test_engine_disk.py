@@ -7,6 +7,7 @@ from shell import PAGE, Shell, chain, checksum, spec
 
 from onggi_core.engine import loads
 from onggi_core.engine.actions import WriteRun
+from onggi_core.engine.engine import Engine
 from onggi_core.engine.events import (
     Adopted,
     ExtentTouched,
@@ -14,6 +15,7 @@ from onggi_core.engine.events import (
     Stopping,
     Tick,
 )
+from onggi_core.policy.names import PolicyName
 from onggi_core.wire.replies import Looked, Slot
 from onggi_core.wire.requests import (
     Lookup,
@@ -288,3 +290,25 @@ def test_a_read_for_a_load_is_never_hurried() -> None:
         assert shell.load(client, KEYS, wait_ms=100) is None
     assert shell.hurried == []
     shell.end_jobs()
+
+
+@pytest.mark.parametrize("segments", [3, 1], ids=["disk is larger", "arena is larger"])
+def test_a_block_on_disk_does_not_make_room_for_the_block_that_follows_it(segments: int) -> None:
+    """It was used longest ago; what follows it would be worth nothing without it."""
+    shell = Shell(extents=2, segments=segments, pages_each=4)
+    shell.engine = Engine(shell.engine._state.facts, candidates=(PolicyName.LRU,))
+    for number in range(2):
+        shell.step(ExtentTouched(number))
+    client = shell.open(spec("a"))
+    first, second = chain("talk", 2)
+    assert shell.store(client, [first]) == 1
+    for number in range(4 * segments - 1):
+        shell.end_jobs()
+        assert shell.store(client, chain(f"once {number}", 1)) == 1
+    shell.end_jobs()
+    assert len(shell.journal) == 4 * segments
+    assert shell.store(client, [second], parent=first) == 1
+    shell.end_jobs()
+    on_disk = {key for _, key, _ in shell.journal.values()}
+    assert {first, second} <= on_disk
+    assert len(on_disk) == 4 * segments

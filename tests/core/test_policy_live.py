@@ -7,6 +7,8 @@ import random
 import pytest
 from policy_streams import Live, talks, trace_lines
 
+from onggi_core.engine import watermark
+from onggi_core.engine.following import Following
 from onggi_core.page import READABLE, PageState
 from onggi_core.policy.names import FIXED, PolicyName
 from onggi_core.replay.simulate import replay
@@ -62,6 +64,32 @@ def test_on_the_whole_trace_too(name: PolicyName) -> None:
     replayed = replay(prompts, ROOM, name).hit_rate
     print(f"{name.value}: live {live:.4f}, replay {replayed:.4f}")
     assert abs(live - replayed) < TOLERANCE
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+def test_room_kept_ready_is_not_open_to_what_the_policy_refuses(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Prints what second sight hits, and what it hits where that room takes all that comes."""
+    prompts, doorkeeper = conversations(2_000), (PolicyName.SECOND_SIGHT,)
+    right = live_of(Live(BLOCKS, doorkeeper), prompts)
+    monkeypatch.setattr(watermark, "reserve_bytes", lambda *_: 0)
+    wrong = live_of(Live(BLOCKS, doorkeeper), prompts)
+    print(f"second-sight: live {right:.4f}, with the reserve open to all {wrong:.4f}")
+    assert right > wrong + 0.02
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+def test_an_age_in_uses_is_not_an_age_in_prompts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Prints what `hazard` hits, and what it hits where nobody divides by the pace."""
+    prompts, by_age = conversations(2_000), (PolicyName.HAZARD,)
+    right = live_of(Live(BLOCKS, by_age), prompts)
+    monkeypatch.setattr(Following, "_pace", lambda *_: None)
+    wrong = live_of(Live(BLOCKS, by_age), prompts)
+    print(f"hazard: live {right:.4f}, with ages in uses {wrong:.4f}")
+    assert right > wrong
 
 
 @pytest.mark.timeout(300)

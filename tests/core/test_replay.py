@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from policy_streams import trace_lines
 
+from onggi_core.policy import ghosts
 from onggi_core.policy.names import PolicyName
 from onggi_core.replay.belady import belady
 from onggi_core.replay.picture import picture
@@ -157,6 +158,20 @@ def test_adaptive_is_never_a_point_under_the_best_and_above_each_in_sum(part: st
     print({name: round(rate, 4) for name, rate in sums.items()})
     assert all(sums["adaptive"] > sums[name] for name in NAMED)
     assert sums["adaptive"] > max(sums.values()) - 0.01
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3_600)
+def test_two_standard_deviations_of_a_lead_are_too_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Prints what the adaptive policy hits on the second half where it changes at two standard
+    deviations, and where it changes at as many as it does."""
+    prompts = list(Trace().read(trace_lines()))
+    prompts = prompts[len(prompts) // 2 :]
+    sizes = ("1.9M", "4.7M")
+    right = [rates(prompts, size, ("adaptive",))["adaptive"] for size in sizes]
+    monkeypatch.setattr(ghosts, "_SURE", 2.0)
+    sooner = [rates(prompts, size, ("adaptive",))["adaptive"] for size in sizes]
+    assert sum(right) > sum(sooner)
 
 
 @given(st.lists(st.text(max_size=60), max_size=5))

@@ -91,8 +91,12 @@ def turned_away(state: State, space: Space, keys: Sequence[bytes]) -> None:
 
 def room_on_disk(state: State, space: Space, run: Sequence[int], use: int) -> bool:
     """Makes room on disk for a run of blocks that were asked for equally often; False where the
-    policy does not let all of them in."""
+    policy does not let all of them in. What they follow is marked as used first, so that it is not
+    what makes room for them."""
     disk = state.disk
+    above = state.blocks.parent[run[0]]
+    if above != NOWHERE and disk.pages.states[above]:
+        disk.ranking.touch(above, use)
     fits = disk.slab.room(space.stride_bytes) >= len(run)
     if not state.disk_decides:
         whole = len(state.segments.ready) * state.facts.segment_bytes
