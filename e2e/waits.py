@@ -33,3 +33,26 @@ ANSWER_S: Final = 60
 LOADED_S: Final = 120
 """A dozen completions from four clients at once."""
 POLL_S: Final = 0.5
+LOOK_S: Final = 0.2
+"""Between two looks at what agents hold; memory changes hands over two of their reports, 1 s."""
+GRANTED_S: Final = 60
+"""From an agent's start to the memory that it may have: a report, a round, and its touching."""
+MOVED_S: Final = 120
+"""From a change of what is asked for to the last grant that follows it, 25 s: curves are means over
+some reports, and memory changes hands every 10 s."""
+NODE_STATUS_S: Final = 60
+"""A KVCacheNode is written when something happened, at most once in 30 s."""
+RENEWED_S: Final = 60
+"""From the right to renew a certificate to one that is served, 4 s: one that has expired is looked
+at every 2 s, and the API server's own caches of rights are 1 s behind."""
+RESTARTED_S: Final = 60
+"""From the first pod that the webhook saw again to the restart of one that it missed, 6 s."""
+NODE_LOST_S: Final = 90
+"""From a kubelet's end to a node that is not ready, 25 s, and back, 5 s."""
+LEASE_S: Final = 60
+"""How long an agent is charged after its last word, when its pod is gone; the operator's own."""
+SETTLED_S: Final = 150
+"""From a node's return until its agents are given more: a minute, and what comes before it."""
+DRAINED_S: Final = 120
+"""Eviction of all of a node's pods, 20 s: an engine's grace period, its agent's, and those of
+whatever has a disruption budget, one after the other."""

@@ -12,18 +12,24 @@ from rig import evidence, install, reach
 from rig.engine import Engine
 from rig.kubectl import Fenced, Kubectl, names_of, the_cluster, until
 from rig.pool import Pool
-from rig.workloads import engine_deployment, example, sleeper
+from rig.workloads import engine_deployment, example, make_folder, sleeper
 from waits import ENGINE_GONE_S, INJECTING_S, POD_RUNNING_S
 
 NAMESPACE: Final = "onggi-e2e"
 ORDER: Final = (
     "test_injection.py",  # while the engine starts
+    "test_job.py",
+    "test_contention.py",
+    "test_certificate_expired.py",
     "test_webhook_away.py",
     "test_engine_restart.py",
     "test_cache_salt.py",
     "test_agent_killed.py",
-    "test_pod_recreated.py",  # moves the engine to another pool
-    "test_pool_deleted.py",  # takes that pool away
+    "test_drain.py",
+    "test_rolling_update.py",
+    "test_pool_deleted.py",  # takes the engine's pool away
+    "test_kubelet_stopped.py",  # takes the engine's node away for a while
+    "test_lifecycle.py",  # takes Onggi away
 )
 """Tests share one engine, since its start takes most of the time; what changes it comes last."""
 
@@ -78,9 +84,22 @@ def _injects(kubectl: Kubectl, pool: Pool) -> bool:
 
 
 @pytest.fixture(scope="session")
-def starting_engine(kubectl: Kubectl, pool: Pool) -> Engine:
+def disk_on_node(kubectl: Kubectl) -> None:
+    """The folder that pools with a disk of the node's need."""
+    make_folder(kubectl)
+
+
+@pytest.fixture(scope="session")
+def engine_pool(kubectl: Kubectl, pool: Pool, disk_on_node: None) -> Pool:
+    """examples/pool-on-node.yaml."""
+    kubectl.apply(example("pool-on-node.yaml"))
+    return Pool(kubectl, "chat-on-node")
+
+
+@pytest.fixture(scope="session")
+def starting_engine(kubectl: Kubectl, engine_pool: Pool) -> Engine:
     """examples/vllm.yaml, deployed; it may not answer yet."""
-    kubectl.apply(engine_deployment(pool.name))
+    kubectl.apply(engine_deployment(engine_pool.name))
     return Engine(kubectl, "chat")
 
 

@@ -13,7 +13,7 @@ SEEDS = (2, 3, 4)
 
 
 def test_a_killed_engine_finds_its_prompt_again(
-    kubectl: Kubectl, pool: Pool, engine: Engine
+    kubectl: Kubectl, engine_pool: Pool, engine: Engine
 ) -> None:
     keep(kubectl, engine, 1, TOKENS)  # the first answer of a life pays for warming up
     cold = [(seed, keep(kubectl, engine, seed, TOKENS)) for seed in SEEDS]
@@ -30,12 +30,12 @@ def test_a_killed_engine_finds_its_prompt_again(
     print(f"first token: {found.cold.first_token_s:.3f} s, warm {found.warm.first_token_s:.3f} s")
 
     hits = found.hit_blocks
-    status = pool.until("hits", lambda s: s.get("hits", {}).get("hostBlocks", 0) >= hits)
+    status = engine_pool.until("hits", lambda s: s.get("hits", {}).get("hostBlocks", 0) >= hits)
     assert status["hits"] == {"hostBlocks": hits, "diskBlocks": 0}
     assert status["tokensSaved"] == hits * BLOCK_TOKENS
     assert status["pods"]["injected"] == 1
     assert status["pods"]["ready"] == 1
-    row = pool.row()
+    row = engine_pool.row()
     print(row)
     assert row["READY"] == "1/1"
     assert row["SAVED"] not in ("", "0")

@@ -26,6 +26,11 @@ def read_figures(text: str) -> dict[str, float]:
 
 
 def agent_figures(kubectl: Kubectl, pod: Object) -> dict[str, float]:
-    host, port = address(kubectl, pod, AGENT_PORT)
+    return figures_of(kubectl, pod, AGENT_PORT)
+
+
+def figures_of(kubectl: Kubectl, pod: Object, at: int) -> dict[str, float]:
+    """Raises OSError while nothing answers there."""
+    host, port = address(kubectl, pod, at)
     with urllib.request.urlopen(f"http://{host}:{port}/metrics", timeout=10) as answer:
         return read_figures(answer.read().decode())

@@ -18,8 +18,16 @@ IMAGES: Final = {
     "image": os.environ.get("E2E_OPERATOR_IMAGE", "localhost/onggi-operator:dev"),
     "agent.image": os.environ.get("E2E_AGENT_IMAGE", "localhost/onggi-agent:dev"),
 }
-STATUS_INTERVAL_S: Final = 2
-"""Instead of 30: the tests ask the pool's status after nearly every step."""
+PREVIOUS: Final = "e2e/previous/onggi-0.0.9.tgz"
+"""The chart of an earlier version, with its schemas, rights and settings."""
+PREVIOUS_AGENT: Final = "localhost/onggi-agent:previous"
+"""The agent's image under another name: a revision of its own."""
+VALUES: Final = {
+    "operator.statusIntervalSeconds": "2",
+    "operator.heartbeatIntervalSeconds": "1",
+    "operator.restartMissed": "true",
+}
+"""Sooner than by default (30 and 5): the tests ask the pool's status after nearly every step."""
 
 
 def install(kubectl: Kubectl) -> None:
@@ -33,17 +41,22 @@ def install(kubectl: Kubectl) -> None:
             "metadata": {"name": NAMESPACE, "labels": enforce},
         }
     )
-    values = [f"operator.statusIntervalSeconds={STATUS_INTERVAL_S}"]
-    for key, image in IMAGES.items():
-        repository, _, tag = image.rpartition(":")
-        values += [f"{key}.repository={repository}", f"{key}.tag={tag}"]
     helm(
         kubectl, "upgrade", "--install", RELEASE, CHART,
         f"--namespace={NAMESPACE}", "--wait", f"--timeout={INSTALLED_S}s",
-        *(f"--set-string={value}" for value in values if ".tag=" in value),
-        *(f"--set={value}" for value in values if ".tag=" not in value),
+        *image_values(IMAGES["agent.image"]).split(),
+        *(f"--set={key}={value}" for key, value in VALUES.items()),
         timeout_s=INSTALLED_S,
     )  # fmt: skip
+
+
+def image_values(agent: str) -> str:
+    """Arguments for the images of this tree, with another one of the agent's."""
+    values = []
+    for key, image in (IMAGES | {"agent.image": agent}).items():
+        repository, _, tag = image.rpartition(":")
+        values += [f"--set={key}.repository={repository}", f"--set-string={key}.tag={tag}"]
+    return " ".join(values)
 
 
 def uninstall(kubectl: Kubectl) -> None:

@@ -8,7 +8,7 @@ import subprocess
 import time
 from typing import Final
 
-from node.machine import named
+from node.machine import named, running
 from node.places import SOCKET
 
 from rig.kubectl import EXISTING, Kubectl, Object, program, run
@@ -76,6 +76,13 @@ def kill_container(kubectl: Kubectl, pod: Object, container: str) -> None:
     task = state["containerID"].removeprefix("containerd://")
     node = named(pod["spec"]["nodeName"])
     run(*node.enter("ctr", "-a", SOCKET, "-n", "k8s.io", "task", "kill", "-s", "SIGKILL", task))
+
+
+def tag_image(image: str, name: str) -> None:
+    """Another name for an image, on every node of the harness's own cluster."""
+    ctr = ("ctr", "-a", SOCKET, "-n", "k8s.io", "images", "tag", "--force", image, name)
+    for node in running():
+        run(*node.enter(*ctr))
 
 
 def restarts(pod: Object, container: str) -> int:

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import yaml
+from waits import POD_RUNNING_S
 
-from rig.kubectl import Object
+from rig.kubectl import Kubectl, Object, until
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 EXAMPLES: Final = ROOT / "examples"
@@ -19,6 +20,8 @@ STATE: Final = Path(
 )
 NODE: Final = "node2"
 """Engines run here: node1 has the control plane, and a disk tier is found only on its node."""
+LEADER: Final = "node1"
+"""Has the control plane, and room for pods whose engine is a stand-in."""
 ENGINE_USER: Final = 1000
 """Any user but the agent's: the two share a group and nothing else."""
 FLAGS: Final = (
@@ -110,6 +113,35 @@ def sleeper(name: str, annotations: dict[str, str], **container: Any) -> Object:
         "metadata": {"name": name, "annotations": annotations, "labels": {"app": name}},
         "spec": {"terminationGracePeriodSeconds": 1, "containers": [engine]},
     }
+
+
+def sleepers(name: str, annotations: dict[str, str]) -> Object:
+    """A Deployment of one sleeper."""
+    pod = sleeper(name, annotations)
+    pod["metadata"].pop("name")
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name},
+        "spec": {
+            "selector": {"matchLabels": {"app": name}},
+            "template": {"metadata": pod["metadata"], "spec": pod["spec"]},
+        },
+    }
+
+
+DISK: Final = "/var/lib/onggi"
+
+
+def make_folder(kubectl: Kubectl) -> None:
+    """The node's folder for disk tiers."""
+    kubectl.apply(disk_folder(DISK, kubectl.namespace))
+
+    def made() -> bool:
+        return bool(kubectl.get("pod", "disk-folder")["status"]["phase"] == "Succeeded")
+
+    until("the folder on the node", made, POD_RUNNING_S)
+    kubectl.delete("pod", "disk-folder", POD_RUNNING_S)
 
 
 def disk_folder(path: str, namespace: str) -> Object:

@@ -115,9 +115,7 @@ async def run_controller(
             time.monotonic,
             registry,
         )
-        rounds = NodeRounds(
-            api, world, fleet, time.monotonic, share=settings.node_memory_percent / 100
-        )
+        rounds = _node_rounds(api, world, fleet, settings)
         reconciler = Reconciler(
             api,
             world,
@@ -144,6 +142,19 @@ async def run_controller(
                 ),
             )
     log.info("controller stopped")
+
+
+def _node_rounds(
+    api: ApiClient, world: World, fleet: Fleet, settings: ControllerSettings
+) -> NodeRounds:
+    return NodeRounds(
+        api,
+        world,
+        fleet,
+        time.monotonic,
+        share=settings.node_memory_percent / 100,
+        interval_s=settings.status_interval_s,
+    )
 
 
 async def _follow_pools(

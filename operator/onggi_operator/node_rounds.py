@@ -20,7 +20,13 @@ from onggi_operator.plan.allocation import (
     look_at,
 )
 from onggi_operator.plan.grants import NodePlan, plan_node
-from onggi_operator.plan.nodes import ToldMove, is_node_due, node_status, told_moves
+from onggi_operator.plan.nodes import (
+    STRUCTURE_INTERVAL_S,
+    ToldMove,
+    is_node_due,
+    node_status,
+    told_moves,
+)
 from onggi_operator.plan.quotas import QuotaShare, plan_quota
 
 WRITES_PER_ROUND_MAX: Final = 16
@@ -37,7 +43,8 @@ class _Write:
 
 
 class NodeRounds:
-    """`clock` is monotonic; `share` is the part of unrequested memory that agents may have."""
+    """`clock` is monotonic; `share` is the part of unrequested memory that agents may have;
+    `interval_s` the shortest time between two writes of one node."""
 
     def __init__(
         self,
@@ -47,12 +54,14 @@ class NodeRounds:
         clock: Callable[[], float],
         *,
         share: float,
+        interval_s: float = STRUCTURE_INTERVAL_S,
     ) -> None:
         self._api = api
         self._world = world
         self._fleet = fleet
         self._clock = clock
         self._share = share
+        self._interval_s = interval_s
         self._moves: dict[str, tuple[ToldMove, ...]] = {}
         """Of each node, as last looked at."""
         self._quotas: dict[Key, QuotaShare] = {}
@@ -130,7 +139,13 @@ class NodeRounds:
         pools = self._world.pools()
         fresh_s = self._world.fresh_s()
         plan = plan_node(
-            node, pools, now_s=now_s, fresh_s=fresh_s, share=self._share, quotas=self._quotas
+            node,
+            pools,
+            now_s=now_s,
+            fresh_s=fresh_s,
+            share=self._share,
+            quotas=self._quotas,
+            settled=node.node.is_settled(now),
         )
         for key, grown_bytes in plan.grown.items():
             self._quotas[key] = self._quotas[key].less(grown_bytes)
@@ -150,7 +165,8 @@ class NodeRounds:
         status = node_status(node, plan, self._moves.get(name, ()), now=now)
         since_s = now_s - self._written_s.get(name, float("-inf"))
         present = node.own.status if node.own else {}
-        return _Write(node, status) if is_node_due(status, present, since_write_s=since_s) else None
+        due = is_node_due(status, present, since_write_s=since_s, interval_s=self._interval_s)
+        return _Write(node, status) if due else None
 
     async def _write(self, write: _Write) -> None:
         node, own = write.node.node, write.node.own

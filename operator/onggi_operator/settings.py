@@ -61,7 +61,7 @@ class ControllerSettings(_Settings):
     """For `python -m onggi_operator controller`."""
 
     status_interval_s: float = Field(default=30, ge=1, le=3600)
-    """Shortest time between two writes of one pool's counters."""
+    """Shortest time between two writes of one pool's counters, or of one node's grants."""
     restart_missed: bool = False
     """Whether pods that the webhook missed are evicted, so that their controllers make new ones."""
     warm_gates: bool = False

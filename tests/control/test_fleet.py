@@ -192,6 +192,18 @@ def test_a_nodes_figures_are_its_allocatable_and_a_cordon_says_that_pods_leave()
     assert not project_node({"metadata": body["metadata"]}).ready
 
 
+def test_a_node_is_settled_a_minute_after_it_became_ready() -> None:
+    def view(status: str) -> NodeView:
+        ready = {"type": "Ready", "status": status, "lastTransitionTime": "2026-01-01T10:00:00Z"}
+        meta = {"name": "n1", "uid": "u"}
+        return project_node({"metadata": meta, "status": {"conditions": [ready]}})
+
+    assert not view("True").is_settled("2026-01-01T10:00:59Z")
+    assert view("True").is_settled("2026-01-01T10:01:00Z")
+    assert not view("Unknown").is_settled("2026-01-01T11:00:00Z")
+    assert NODE.is_settled("2026-01-01T10:00:00Z"), "it does not say since when"
+
+
 def test_what_a_node_is_to_give_is_its_objects_spec() -> None:
     meta = {"name": "n1", "generation": 3}
     view = project_cache_node({"metadata": meta, "spec": {"offer": {"memory": "2Gi"}}})

@@ -116,6 +116,20 @@ def test_memory_follows_value_shrinking_first(pools: Any) -> None:
     assert later.moved == frozenset()
 
 
+def test_on_a_node_that_is_not_settled_nobody_is_given_more(pools: Any) -> None:
+    """Pods deleted while its kubelet was away may run there still, and hold what they held."""
+    assert mib(plan(node(agent("a"), agent("b")), pools(), settled=False).told) == {
+        "a": 64,
+        "b": 64,
+    }
+    a = agent("a", 256, target_bytes=256 * MIB, granted_bytes=256 * MIB, curve=STEEP)
+    b = replace(a, uid="b", pod="pod-b", curve=FLAT)
+    waits = plan(node(a, b), pools(), settled=False)
+    assert mib(waits.told) == {"a": 256, "b": 256}
+    assert not waits.looked
+    assert mib(plan(node(a, b, offer=320), pools(), settled=False).told) == {"a": 256, "b": 64}
+
+
 def test_no_agent_is_moved_twice_in_an_interval(pools: Any) -> None:
     a = agent("a", 256, target_bytes=256 * MIB, granted_bytes=256 * MIB, curve=STEEP)
     b = replace(a, uid="b", pod="pod-b", curve=FLAT, moved_s=NOW_S - 30)
@@ -251,3 +265,4 @@ def test_what_is_the_same_is_not_written_and_what_moves_all_day_seldom(pools: An
     assert is_node_due(used, status, since_write_s=MEASURED_INTERVAL_S)
     assert is_node_due({**status, "moves": [1]}, status, since_write_s=STRUCTURE_INTERVAL_S)
     assert not is_node_due({**status, "moves": [1]}, status, since_write_s=1.0)
+    assert is_node_due({**status, "moves": [1]}, status, since_write_s=2.0, interval_s=2.0)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from onggi_operator.kube.client import Conflict, Unreachable
+from onggi_operator.kube.client import ApiError, Conflict, Unreachable
 from onggi_operator.tls.keeper import CertificateKeeper
 
 HOSTS = ("onggi-webhook.onggi-system.svc",)
@@ -20,6 +20,7 @@ class SecretApi:
         self.data: dict[str, str] = {}
         self.version = 1
         self.away = False
+        self.read_only = False
         self.before_patch: Any = None
 
     async def get(self, path: str) -> dict[str, Any]:
@@ -29,6 +30,8 @@ class SecretApi:
         return {"metadata": {"resourceVersion": str(self.version)}, "data": dict(self.data)}
 
     async def patch(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        if self.read_only:
+            raise ApiError(403, "Forbidden", "may not")
         if self.before_patch is not None:
             act, self.before_patch = self.before_patch, None
             await act()
@@ -77,6 +80,48 @@ async def test_a_leaf_near_its_end_is_renewed_while_serving() -> None:
     await later.check()
     assert base64.b64decode(api.data["tls.crt"]) != before
     assert (later.ca_pem or "").encode() == base64.b64decode(api.data["ca.crt"])
+
+
+async def test_one_that_starts_when_renewing_fails_serves_what_is_there_to_its_end() -> None:
+    """A month is left when renewing is due; a replica that starts then must have it too."""
+    api = SecretApi()
+    await keeper(api).check()
+    before = dict(api.data)
+    api.read_only = True
+    began = datetime.now(UTC)
+    late = keeper(api, began + timedelta(days=89))
+    await late.check()
+    assert late.ready.is_set()
+    assert (late.ca_pem or "").encode() == base64.b64decode(before["ca.crt"])
+    with pytest.raises(ApiError):
+        await keeper(api, began + timedelta(days=91)).check()
+    assert api.data == before
+
+
+async def test_an_expired_certificate_is_looked_at_again_soon(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    api = SecretApi()
+    await keeper(api).check()
+    api.read_only = True
+    now = datetime.now(UTC) + timedelta(days=89)
+    one = keeper(api)
+    one._now = lambda: now  # type: ignore[method-assign]
+    waits: list[float] = []
+
+    async def sleep(time_s: float) -> None:
+        nonlocal now
+        waits.append(time_s)
+        now += timedelta(days=1) - timedelta(seconds=30)
+        if len(waits) == 4:
+            raise asyncio.CancelledError
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    with pytest.raises(asyncio.CancelledError):
+        await one.run()
+    assert waits[0] == 60
+    assert waits[1] == pytest.approx(30, abs=2)
+    assert waits[2:] == [2, 2]
 
 
 async def test_who_waits_hears_of_another_certificate_at_once() -> None:

@@ -56,9 +56,11 @@ def plan_node(
     fresh_s: float,
     share: float = SHARE_DEFAULT,
     quotas: Mapping[Key, QuotaShare] = NO_QUOTAS,
+    settled: bool = True,
 ) -> NodePlan:
     """The same snapshot and time give the same plan. `fresh_s`: an agent that has not reported for
-    longer does not hear. `quotas` are what is left of each pool's, by this moment."""
+    longer does not hear. `quotas` are what is left of each pool's, by this moment. On a node that
+    is not `settled` there may be agents that nobody knows, so nobody is given more."""
     offered = offered_bytes(node, share=share)
     pairs = [(one, pools.get((one.namespace, one.pool))) for one in node.agents]
     claims = [
@@ -66,7 +68,7 @@ def plan_node(
         for one, pool in pairs
     ]
     budget = offered - sum(c.surely_held_bytes for c in claims if not listens(c))
-    looked = node.since_look_s >= _interval_s(pairs)
+    looked = settled and node.since_look_s >= _interval_s(pairs)
     turns = {one.uid: looked and _is_turn(one, pool, now_s) for one, pool in pairs}
 
     def takers(*allowed: Rebalance) -> list[Taker]:
@@ -84,7 +86,7 @@ def plan_node(
     by_agent = {
         one.uid: rooms[key] for one in node.agents if (key := (one.namespace, one.pool)) in rooms
     }
-    told = settle(claims, sharing.sizes, offered, by_agent)
+    told = settle(claims, sharing.sizes, offered if settled else 0, by_agent)
     return NodePlan(
         node=node.node.name,
         offered_bytes=offered,

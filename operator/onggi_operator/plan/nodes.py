@@ -22,6 +22,7 @@ STRUCTURE: Final = ("observedGeneration", "nodeUID", "capacity", "offered", "gra
 """What changes when something happens; `measured` moves all day."""
 
 STRUCTURE_INTERVAL_S: Final = 30.0
+"""Unless the installation says otherwise."""
 MEASURED_INTERVAL_S: Final = 300.0
 """A thousand nodes write three times a second for what they measure, and at most thirty times more
 while all of them move memory at once; `WRITES_PER_ROUND_MAX` is the bound on that."""
@@ -163,10 +164,14 @@ def _measured(node: NodeSnapshot, plan: NodePlan) -> dict[str, int]:
 
 
 def is_node_due(
-    wanted: Mapping[str, Any], present: Mapping[str, Any], *, since_write_s: float
+    wanted: Mapping[str, Any],
+    present: Mapping[str, Any],
+    *,
+    since_write_s: float,
+    interval_s: float = STRUCTURE_INTERVAL_S,
 ) -> bool:
-    """What changed by itself waits; what happened is written at once, but not twice in a while."""
+    """What changed by itself waits; what happened is written, but not twice in `interval_s`."""
     if any(wanted[key] != present.get(key) for key in STRUCTURE):
-        return since_write_s >= STRUCTURE_INTERVAL_S
+        return since_write_s >= interval_s
     differs = any(wanted[key] != present.get(key) for key in wanted)
     return differs and since_write_s >= MEASURED_INTERVAL_S

@@ -73,12 +73,27 @@ def renewed(
     if authority.certificate.not_valid_after_utc - AUTHORITY_RENEW_BEFORE <= now:
         return _all_new(data, authority, hosts, now), "the CA is near its end"
     try:
-        _judge_leaf(data, authority.certificate, hosts, now)
+        _judge_leaf(data, authority.certificate, hosts, now, before=LEAF_RENEW_BEFORE)
     except Unusable as problem:
         leaf, leaf_key = _make_leaf(authority, hosts, now)
         leaf += _bridge_of(data, authority, now)
         return Bundle(data[CA_BUNDLE], data[CA_KEY], leaf, leaf_key), str(problem)
     return Bundle(*(data[key] for key in KEYS)), None
+
+
+def still_good(data: Mapping[str, bytes], hosts: Sequence[str], *, now: datetime) -> Bundle | None:
+    """Those given, if callers take them yet, due for renewal or not."""
+    try:
+        authority = _authority(data).certificate
+        _judge_leaf(data, authority, hosts, now, before=timedelta(0))
+    except Unusable:
+        return None
+    return Bundle(*(data[key] for key in KEYS)) if authority.not_valid_after_utc > now else None
+
+
+def leaf_ends(bundle: Bundle) -> datetime:
+    """When the serving certificate expires."""
+    return x509.load_pem_x509_certificate(bundle.leaf).not_valid_after_utc
 
 
 def _all_new(
@@ -131,7 +146,12 @@ def _authority(data: Mapping[str, bytes]) -> _Authority:
 
 
 def _judge_leaf(
-    data: Mapping[str, bytes], authority: x509.Certificate, hosts: Sequence[str], now: datetime
+    data: Mapping[str, bytes],
+    authority: x509.Certificate,
+    hosts: Sequence[str],
+    now: datetime,
+    *,
+    before: timedelta,
 ) -> None:
     if not data.get(LEAF) or not data.get(LEAF_KEY):
         raise Unusable("there is no serving certificate yet")
@@ -146,7 +166,7 @@ def _judge_leaf(
         raise Unusable("the serving certificate and its key do not belong together")
     if set(names.get_values_for_type(x509.DNSName)) != set(hosts):
         raise Unusable("the serving certificate has other names")
-    if leaf.not_valid_after_utc - LEAF_RENEW_BEFORE <= now:
+    if leaf.not_valid_after_utc - before <= now:
         raise Unusable("the serving certificate is near its end")
 
 

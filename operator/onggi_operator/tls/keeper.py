@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Final
 
 from onggi_operator.kube.client import ApiClient, ApiError, Conflict, Unreachable
-from onggi_operator.tls.certificates import Bundle, renewed
+from onggi_operator.tls.certificates import Bundle, leaf_ends, renewed, still_good
 
 CHECK_PERIOD_S: Final = 60.0
 """How soon a certificate that another replica renewed is served here too."""
 
 CHECK_SOON_S: Final = 2.0
-"""Between tries while there is nothing to serve with yet."""
+"""Between tries while there is nothing to serve with, or what is served has expired."""
 
 RACES_MAX: Final = 5
 """Lost races in a row; more means something else fights over the Secret, and the next check
@@ -64,7 +64,13 @@ class CertificateKeeper:
                 await self.check()
             except (ApiError, Unreachable) as fault:
                 log.warning("certificates could not be checked: %s", fault)
-            await asyncio.sleep(CHECK_PERIOD_S if self.ready.is_set() else CHECK_SOON_S)
+            await asyncio.sleep(self._check_again_s())
+
+    def _check_again_s(self) -> float:
+        if self._served is None:
+            return CHECK_SOON_S
+        left_s = (leaf_ends(self._served) - self._now()).total_seconds()
+        return min(CHECK_PERIOD_S, max(CHECK_SOON_S, left_s))
 
     async def changed(self, within_s: float) -> None:
         """Wait until another certificate is served, no longer than `within_s`. For one waiter."""
@@ -99,7 +105,18 @@ class CertificateKeeper:
             encoded = {key: base64.b64encode(pem).decode() for key, pem in bundle.data().items()}
             version = secret["metadata"]["resourceVersion"]
             change = {"metadata": {"resourceVersion": version}, "data": encoded}
-            await self._api.patch(self._path, change)
+            try:
+                await self._api.patch(self._path, change)
+            except Conflict:
+                raise
+            except (ApiError, Unreachable) as fault:
+                # Weeks are left when they are due: a server that starts then must not be the one
+                # that has nothing to serve with.
+                if (present := still_good(data, self._hosts, now=self._now())) is None:
+                    raise
+                log.warning("certificates could not be renewed, until %s the old ones do: %s",
+                            leaf_ends(present), fault)  # fmt: skip
+                return present
         return bundle
 
 
