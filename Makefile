@@ -51,6 +51,7 @@ soak: $(READY) ## what takes longer: simulator, fuzzers, faults by the hundred; 
 	@e2e/prepare packages python engine
 	@ONGGI_ENGINE_PYTHON=$${ONGGI_E2E_DIR:-$${XDG_CACHE_HOME:-$$HOME/.cache}/onggi-e2e}/engine/bin/python \
 	  $(PY) -m pytest -m engine
+	@e2e/run -m soak
 
 bench: $(READY) ## every figure of docs/performance.md, beside its peers (installed into ~/.cache)
 	@$(PY) -m bench

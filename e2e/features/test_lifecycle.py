@@ -3,12 +3,12 @@ left alone, and what was kept is there again. Commands are those of docs/operato
 
 from __future__ import annotations
 
-import json
+from pathlib import Path
 
 import pytest
-from rig import install
+from rig import install, previous
 from rig.figures import figures_of
-from rig.install import PREVIOUS, PREVIOUS_AGENT, image_values
+from rig.install import image_values
 from rig.kubectl import EXISTING, Kubectl, Object, annotation, until
 from rig.pages import commands, typed
 from rig.pool import KIND, Pool
@@ -99,11 +99,6 @@ def helm(kubectl: Kubectl, line: str, more: str = "") -> None:
     typed(kubectl, line, more, timeout_s=INSTALLED_S)
 
 
-def policies(kubectl: Kubectl) -> bool:
-    """Whether the schema has what the version before did not."""
-    return "policy" in json.dumps(kubectl.get(CRD, KIND)["spec"])
-
-
 def test_uninstalling_leaves_pools_data_and_what_runs(kubectl: Kubectl, keeper: Keeper) -> None:
     keeper.is_heard()
     there = kubectl.elsewhere(install.NAMESPACE)
@@ -119,17 +114,19 @@ def test_uninstalling_leaves_pools_data_and_what_runs(kubectl: Kubectl, keeper: 
     assert keeper.is_as_it_was()
 
 
-def test_the_version_before_finds_what_was_left(kubectl: Kubectl, keeper: Keeper) -> None:
-    tag_image(AGENT, PREVIOUS_AGENT)
-    line = f"helm install onggi {PREVIOUS} --namespace onggi-system --wait"
-    helm(kubectl, line, f"{image_values(PREVIOUS_AGENT)} --set=operator.statusIntervalSeconds=2")
-    until_given(kubectl, "kept", PREVIOUS_AGENT)
-    assert not policies(kubectl)
+def test_the_version_before_finds_what_was_left(
+    kubectl: Kubectl, keeper: Keeper, tmp_path: Path
+) -> None:
+    tag_image(AGENT, previous.AGENT)
+    line = f"helm install onggi {previous.chart(tmp_path)} --namespace onggi-system --wait"
+    helm(kubectl, line, f"{image_values(previous.AGENT)} --set=operator.statusIntervalSeconds=2")
+    until_given(kubectl, "kept", previous.AGENT)
+    assert not previous.has_newer(kubectl)
     keeper.is_heard()
     assert keeper.is_as_it_was()
 
     keeper.made_again()
-    assert keeper.was["spec"]["initContainers"][0]["image"] == PREVIOUS_AGENT
+    assert keeper.was["spec"]["initContainers"][0]["image"] == previous.AGENT
     until("its blocks", lambda: keeper.stand_in.find(SEED, BLOCKS) == BLOCKS, ON_DISK_S)
     status = keeper.pool.until(
         "hits from what was kept", lambda s: s.get("hits", {}).get("diskBlocks", 0) > 0
@@ -140,17 +137,15 @@ def test_the_version_before_finds_what_was_left(kubectl: Kubectl, keeper: Keeper
 def test_an_upgrade_changes_new_pods_alone(kubectl: Kubectl, keeper: Keeper) -> None:
     _, revision = given(kubectl, "kept")
     kubectl.apply(disk_pool("pinned", updatePolicy="Pinned", revision=revision))
-    until_given(kubectl, "pinned", PREVIOUS_AGENT)
+    until_given(kubectl, "pinned", previous.AGENT)
     hits = keeper.pool.status()["hits"]["diskBlocks"]
     (line,) = commands("Upgrade")[:1]
 
     helm(kubectl, line, image_values(AGENT))
 
-    assert policies(kubectl)
-    policy = kubectl.get(KIND, "kept")["spec"]["eviction"]["policy"]
-    assert policy == "Adaptive"
+    assert previous.has_newer(kubectl)
     until_given(kubectl, "kept", AGENT)
-    assert given(kubectl, "pinned") == (PREVIOUS_AGENT, revision)
+    assert given(kubectl, "pinned") == (previous.AGENT, revision)
     keeper.is_heard()
     assert keeper.is_as_it_was()
     assert keeper.pool.status()["hits"]["diskBlocks"] == hits
@@ -159,8 +154,8 @@ def test_an_upgrade_changes_new_pods_alone(kubectl: Kubectl, keeper: Keeper) -> 
 def test_a_rollback_changes_new_pods_back(kubectl: Kubectl, keeper: Keeper) -> None:
     (line,) = commands("Upgrade")[1:2]
     helm(kubectl, line)
-    until_given(kubectl, "kept", PREVIOUS_AGENT)
-    assert not policies(kubectl)
+    until_given(kubectl, "kept", previous.AGENT)
+    assert not previous.has_newer(kubectl)
     keeper.is_heard()
     assert keeper.is_as_it_was()
 

@@ -18,10 +18,6 @@ IMAGES: Final = {
     "image": os.environ.get("E2E_OPERATOR_IMAGE", "localhost/onggi-operator:dev"),
     "agent.image": os.environ.get("E2E_AGENT_IMAGE", "localhost/onggi-agent:dev"),
 }
-PREVIOUS: Final = "e2e/previous/onggi-0.0.9.tgz"
-"""The chart of an earlier version, with its schemas, rights and settings."""
-PREVIOUS_AGENT: Final = "localhost/onggi-agent:previous"
-"""The agent's image under another name: a revision of its own."""
 VALUES: Final = {
     "operator.statusIntervalSeconds": "2",
     "operator.heartbeatIntervalSeconds": "1",
