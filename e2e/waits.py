@@ -6,19 +6,20 @@ passes; none is so long that a hang goes unnoticed.
 
 from typing import Final
 
-INSTALLED_S: Final = 120
+INSTALLED_S: Final = 180
 """`helm install --wait`: three small Python processes, 10 s."""
 ENGINE_READY_S: Final = 300
 """An engine's three processes import torch one after the other: 40 s, 180 s beside four others."""
 ENGINE_GONE_S: Final = 60
 """From a pod's deletion to its end: the engine's grace period and the agent's."""
-POD_RUNNING_S: Final = 60
-"""A pod of images that are on the node: 2 s, with an agent 5 s."""
-CONTAINER_BACK_S: Final = 60
+POD_RUNNING_S: Final = 180
+"""A pod of images that are on the node: 2 s, with an agent 5 s; a minute with a twentieth of the
+cores."""
+CONTAINER_BACK_S: Final = 120
 """A killed container is started anew at once the first time, 10 s after the second."""
-INJECTING_S: Final = 30
+INJECTING_S: Final = 60
 """A webhook configuration takes effect up to 1.5 s after it was written."""
-STATUS_S: Final = 60
+STATUS_S: Final = 90
 """From an event to the pool's status: a heartbeat of 5 s, and the controller's own pace."""
 STORED_S: Final = 120
 """From an answer to its blocks in the agent's index; several tries on a busy machine."""
@@ -26,7 +27,7 @@ COUNTED_S: Final = 10
 """From an answer to the figures that tell of its load, which is confirmed in a later step."""
 ON_DISK_S: Final = 60
 """From a block in memory to its copy on disk, which is written when the disk is idle."""
-ATTACHED_S: Final = 60
+ATTACHED_S: Final = 120
 """From an agent's start to the client's next attempt to attach: its back-off is bounded."""
 ANSWER_S: Final = 60
 """One completion: 2 s cold."""

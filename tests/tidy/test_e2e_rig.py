@@ -115,3 +115,40 @@ def test_a_deployed_engine_keeps_the_examples_annotation() -> None:
     names = {volume["name"] for volume in template["spec"]["volumes"]}
     (engine,) = template["spec"]["containers"]
     assert {mount["name"] for mount in engine["volumeMounts"]} == names
+
+
+def test_the_page_has_the_commands_that_are_typed() -> None:
+    from rig.pages import commands
+
+    words = {head: [line.split()[:2] for line in commands(head)] for head in ("Drain", "Upgrade")}
+    assert words == {
+        "Drain": [["kubectl", verb] for verb in ("cordon", "wait", "drain", "uncordon")],
+        "Upgrade": [["helm", "upgrade"], ["helm", "rollback"]],
+    }
+    first, *others = commands("Uninstall")
+    assert first.startswith("helm uninstall onggi ")
+    assert all(line.startswith("kubectl delete ") for line in others)
+    with pytest.raises(KeyError):
+        commands("Who gets it")
+
+
+def test_the_version_before_differs_by_number_and_schema(tmp_path: Path) -> None:
+    from rig import previous
+
+    made = previous.chart(tmp_path)
+    about = yaml.safe_load((made / "Chart.yaml").read_text())
+    now = yaml.safe_load((ROOT / "charts/onggi/Chart.yaml").read_text())
+    assert about["version"] == about["appVersion"] == previous.VERSION != now["version"]
+    schema = "files/crds/kvcachepools.yaml"
+    crd, today = (yaml.safe_load((at / schema).read_text()) for at in (made, ROOT / "charts/onggi"))
+    assert previous.NEWER not in previous._status(crd)
+    assert previous.NEWER in previous._status(today)
+
+
+def test_a_stand_in_listens_where_it_is_asked() -> None:
+    from rig.engine import PORT
+    from rig.stand_in import PROGRAM, deployment
+
+    assert f"\nPORT = {PORT}\n" in PROGRAM.read_text()
+    template = deployment("red", "pool", "node1")["spec"]["template"]
+    assert template["metadata"]["annotations"] == {"onggi.dev/pool": "pool"}
