@@ -5,11 +5,14 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from rig.engine import BLOCK_TOKENS, Engine, prompt, reusable_tokens
 from rig.kubectl import Kubectl, Object
 from rig.pool import Pool
 from rig.warmth import HITS, figure, find, keep
 
+pytestmark = pytest.mark.soak
+"""Two more starts of an engine."""
 TOKENS = 40 * BLOCK_TOKENS
 SEEDS = (41, 42, 43)
 

@@ -32,6 +32,12 @@ def test_every_feature_has_its_place_in_the_order() -> None:
     assert sorted(order) == sorted(path.name for path in E2E.glob("features/test_*.py"))
 
 
+def test_the_testing_page_names_every_feature() -> None:
+    page = (ROOT / "docs/testing.md").read_text()
+    for path in E2E.glob("features/test_*.py"):
+        assert f"`features/{path.name}`" in page
+
+
 def test_no_feature_waits_by_a_number() -> None:
     for path in E2E.glob("features/*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
