@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-THREADS: Final = 8
+THREADS: Final = 12
 """Calls at once. Four keep a local NVMe busy with transfers of a megabyte. Of a writing thread's
-time a tenth to a quarter goes to checksums, records and its turn with the interpreter, so that
-takes six of them, beside those kept for loads."""
+time two fifths go to checksums, records and their turn with the interpreter, more beside a busy
+plane: with ten of them, beside those kept for loads, it is not the disk that waits."""
 LOAD_THREADS_MIN: Final = 2
 """Threads that nothing but loads may take: the next load begins at once, whatever runs."""
 
