@@ -26,6 +26,8 @@ REPORT: Final = "report"
 def main() -> int:
     options = _options()
     sizes = dataclasses.replace(QUICK if options.quick else FULL, peers=not options.no_peers)
+    if options.minutes is not None:
+        sizes = dataclasses.replace(sizes, scale_s=options.minutes * 60)
     result = options.result or (QUICK_RESULT if options.quick else RESULT)
     names = options.parts or [PEERS, *PARTS]
     if names == [REPORT]:
@@ -83,6 +85,9 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--quick", action="store_true", help="see that it works; no figures")
     parser.add_argument("--no-peers", action="store_true", help="leave out what is to be installed")
+    parser.add_argument(
+        "--minutes", type=float, help="for how long scale watches the controller; 30 for a leak"
+    )
     parser.add_argument("--result", type=Path, help="where the figures go, as JSON")
     return parser.parse_args()
 

@@ -18,9 +18,20 @@ class Unit(str, Enum):
     MILLISECONDS = "ms"
     SHARE = "hit rate"
     TIMES = "times"
+    CORES = "cores"
+    PER_SECOND = "a second"
 
 
-DIGITS: Final = {"GiB/s": 2, "ms": 2, "us": 1, "s": 2, "hit rate": 4, "times": 3}
+DIGITS: Final = {
+    "GiB/s": 2,
+    "ms": 2,
+    "us": 1,
+    "s": 2,
+    "hit rate": 4,
+    "times": 3,
+    "cores": 3,
+    "a second": 1,
+}
 """Behind the point, of units that are not whole numbers."""
 MORE_IS_BETTER: Final = frozenset({Unit.GIB_PER_S, Unit.SHARE, Unit.TIMES})
 

@@ -11,7 +11,7 @@ import copy
 import socket
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final
 
@@ -28,6 +28,7 @@ from onggi_operator.observe.nodes import CacheNodeView, NodeView
 from onggi_operator.observe.pods import AgentSizes, PodView
 from onggi_operator.observe.world import World
 from onggi_operator.plan.nodes import ToldMove
+from onggi_operator.round_times import RoundTimes
 
 SCHEMA: Final = ROOT / "crds/v1alpha1/kvcachepools.yaml"
 NAMESPACE: Final = "bench"
@@ -123,16 +124,19 @@ class OperatorSite:
             newborn_after=STARTED,
         )
         nowhere: Any = None  # nothing is written here
-        self._rounds = NodeRounds(nowhere, self.world, self._fleet, time.monotonic, share=0.5)
+        times = RoundTimes(CollectorRegistry())
+        self._rounds = NodeRounds(
+            nowhere, self.world, self._fleet, time.monotonic, times, share=0.5
+        )
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
         self._loop = asyncio.new_event_loop()
         self._stop = asyncio.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
-    def moves(self, pool: str) -> tuple[ToldMove, ...]:
+    def moves(self, pool: str) -> Sequence[ToldMove]:
         """What was last planned for a pool's agents."""
-        return self._rounds.moves_of((NAMESPACE, pool))
+        return self._rounds.moves()[NAMESPACE, pool]
 
     def __enter__(self) -> OperatorSite:
         self._thread.start()

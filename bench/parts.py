@@ -15,6 +15,7 @@ from bench.micro.memory import memory
 from bench.micro.together import two_clients
 from bench.rebalance import rebalances
 from bench.replay import replays
+from bench.scale.part import scales
 from bench.sizes import Sizes
 
 Part = Callable[[Sizes], list[Entry]]
@@ -35,4 +36,5 @@ PARTS: Final[dict[str, Part]] = {
     "ttft": warm,
     "miss": misses,
     "admission": admissions,
+    "scale": scales,
 }

@@ -35,6 +35,11 @@ ORDER: Final = (
     "readopt_1m_s",
     "rebalance_hits",
     "admission_p99",
+    "scale_plan_s",
+    "scale_heartbeat_cores",
+    "scale_writes_per_s",
+    "scale_rss_growth_mib",
+    "scale_rss_mib",
 )
 """Of the table; what is not named here comes after it, by name."""
 

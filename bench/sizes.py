@@ -14,8 +14,9 @@ POOL_FACTOR: Final = 4
 class Sizes:
     """working_set_bytes: rounds walk through this much on either side, so that no contestant finds
     its bytes in a cache because the round before left them there. times_around: how often, warm-up
-    left out. index_blocks: of the memory and re-adoption figures. peers: False leaves out those
-    that have to be installed."""
+    left out. index_blocks: of the memory and re-adoption figures. scale_s: how long the
+    controller of a large cluster is watched. peers: False leaves out those that have to be
+    installed."""
 
     quick: bool
     working_set_bytes: int
@@ -26,6 +27,7 @@ class Sizes:
     disk_turn_s: float
     index_blocks: int
     engine_rounds: int
+    scale_s: float
     peers: bool = True
 
     @property
@@ -45,6 +47,7 @@ FULL: Final = Sizes(
     disk_turn_s=1.5,
     index_blocks=1_000_000,
     engine_rounds=7,
+    scale_s=240,
 )
 QUICK: Final = Sizes(
     quick=True,
@@ -56,4 +59,5 @@ QUICK: Final = Sizes(
     disk_turn_s=0.3,
     index_blocks=20_000,
     engine_rounds=1,
+    scale_s=15,
 )

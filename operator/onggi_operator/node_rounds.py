@@ -1,12 +1,13 @@
 """A round over all nodes: look, plan, grant, and write what a person should see of it."""
 
-import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from onggi_operator.apply.nodes import write_node
+from onggi_operator.apply.together import together
 from onggi_operator.kube.client import ApiClient, ApiError
 from onggi_operator.kube.reflector import Key
 from onggi_operator.observe.fleet import AgentSnapshot, Fleet, NodeSnapshot
@@ -28,6 +29,7 @@ from onggi_operator.plan.nodes import (
     told_moves,
 )
 from onggi_operator.plan.quotas import QuotaShare, plan_quota
+from onggi_operator.round_times import RoundTimes
 
 WRITES_PER_ROUND_MAX: Final = 16
 """Eight a second, so that a cluster in which everything moves at once is written a node after the
@@ -52,6 +54,7 @@ class NodeRounds:
         world: World,
         fleet: Fleet,
         clock: Callable[[], float],
+        times: RoundTimes,
         *,
         share: float,
         interval_s: float = STRUCTURE_INTERVAL_S,
@@ -60,6 +63,7 @@ class NodeRounds:
         self._world = world
         self._fleet = fleet
         self._clock = clock
+        self._times = times
         self._share = share
         self._interval_s = interval_s
         self._moves: dict[str, tuple[ToldMove, ...]] = {}
@@ -74,36 +78,40 @@ class NodeRounds:
     async def plan(self, *, now: str) -> None:
         """Grant what is to be granted, and note what is to be written. Asks nobody, so it goes on
         while the API server is away."""
-        names = self._fleet.look(now_s=self._clock())
-        self._moves = {name: self._moves[name] for name in names if name in self._moves}
-        self._written_s = {n: at for n, at in self._written_s.items() if n in set(names)}
-        self._due = []
-        self._share_quotas()
-        found: list[NodeFindings] = []
-        for name in names:
-            if (write := self._plan(name, now, found)) is not None:
-                self._due.append(write)
-            await asyncio.sleep(0)  # between nodes, agents are answered
-        self._allocations = gathered(found)
+        with self._times.planning():
+            with self._times.thinking():
+                names = self._fleet.look(now_s=self._clock())
+                there = set(names)
+                self._moves = {n: moves for n, moves in self._moves.items() if n in there}
+                self._written_s = {n: at_s for n, at_s in self._written_s.items() if n in there}
+                self._share_quotas()
+            self._due = []
+            found: list[NodeFindings] = []
+            for name in names:
+                with self._times.thinking():
+                    write = self._plan(name, now, found)
+                if write is not None:
+                    self._due.append(write)
+                await self._times.breathe()
+            with self._times.thinking():
+                self._allocations = gathered(found)
 
     async def write(self) -> None:
         """What the last plan noted. Raises Unreachable."""
         self._due.sort(key=lambda write: self._written_s.get(write.node.node.name, 0.0))
-        for write in self._due[:WRITES_PER_ROUND_MAX]:
-            await self._write(write)
+        await together([self._write(write) for write in self._due[:WRITES_PER_ROUND_MAX]])
 
     def node_uids(self) -> dict[str, str]:
         """Nodes that there are, by name."""
         return self._fleet.node_uids()
 
-    def moves_of(self, pool: Key) -> tuple[ToldMove, ...]:
-        """Moves of a pool's agents, on all nodes."""
-        return tuple(
-            move
-            for _, moves in sorted(self._moves.items())
-            for move in moves
-            if (move.namespace, move.pool) == pool
-        )
+    def moves(self) -> dict[Key, list[ToldMove]]:
+        """Moves of pools' agents, by pool, each in the order of the nodes' names."""
+        found: dict[Key, list[ToldMove]] = defaultdict(list)
+        for _, moves in sorted(self._moves.items()):
+            for move in moves:
+                found[move.namespace, move.pool].append(move)
+        return found
 
     def quota_of(self, pool: Key) -> QuotaShare | None:
         """What is taken of a pool's quota; None where it has none."""

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from onggi_operator.apply.evictions import evict
 from onggi_operator.apply.status import write_status
+from onggi_operator.apply.together import together
 from onggi_operator.gates import GateKeeper
 from onggi_operator.kube.backoff import Backoff
 from onggi_operator.kube.client import (
@@ -27,6 +28,7 @@ from onggi_operator.observe.world import PoolSnapshot, World
 from onggi_operator.plan.restarts import AGAIN_S, plan_restarts
 from onggi_operator.plan.status import plan_status
 from onggi_operator.plan.writes import is_due
+from onggi_operator.round_times import RoundTimes
 from onggi_operator.settings import ControllerSettings
 from onggi_operator.telling import Teller
 
@@ -62,6 +64,7 @@ class Reconciler:
         nodes: NodeRounds,
         pods: Mapping[Key, PodView | Neighbour],
         settings: ControllerSettings,
+        times: RoundTimes,
         dice: random.Random,
     ) -> None:
         self._api = api
@@ -69,6 +72,7 @@ class Reconciler:
         self._nodes = nodes
         self._pods = pods
         self._interval_s = settings.status_interval_s
+        self._times = times
         self._written_s: dict[Key, float] = {}
         self._teller = Teller(api)
         self._gates = GateKeeper(api, nodes.agent_of) if settings.warm_gates else None
@@ -90,6 +94,7 @@ class Reconciler:
                     wait_s = self._backoff.failed(asked_s=asked_s)
                     self._write_again_s = time.monotonic() + wait_s
                     log.warning("writing ended early: %s", fault, extra={"retry_s": wait_s})
+            self._times.end()
             await asyncio.sleep(ROUND_S)
 
     async def _write_all(self) -> None:
@@ -99,29 +104,39 @@ class Reconciler:
         if self._gates is not None:
             await self._gates.open(asking, self._world.pools(), now_s=now_s, now=now)
         await self._nodes.write()
-        snapshot = self._world.snapshot(now_s=now_s)
-        keys = {pool.key for pool in snapshot}
-        self._written_s = {key: at_s for key, at_s in self._written_s.items() if key in keys}
-        node_uids = self._nodes.node_uids()
-        due = []
-        for pool in snapshot:
-            moves = self._nodes.moves_of(pool.key)
-            wanted = plan_status(
-                pool,
-                now_s=now_s,
-                now=now,
-                moves=moves,
-                node_uids=node_uids,
-                allocated=self._nodes.allocation_of(pool.key),
-            )
-            if self._is_due(pool, wanted, now_s):
-                due.append((self._written_s.get(pool.key, 0.0), pool.key, pool, wanted))
-            await asyncio.sleep(0)  # between pools, agents are answered
-        for _, _, pool, wanted in sorted(due, key=lambda one: one[:2])[:WRITES_PER_ROUND_MAX]:
-            await self._write(pool, wanted, now_s, now)
+        with self._times.planning():
+            due = await self._plan_pools(now_s, now)
+        await together(
+            [self._write(pool, wanted, now_s, now) for pool, wanted in due[:WRITES_PER_ROUND_MAX]]
+        )
         await self._teller.tell_pods(asking, now=now)
         if self._restarts_missed:
             await self._restart_missed(asking, now_s)
+
+    async def _plan_pools(
+        self, now_s: float, now: str
+    ) -> list[tuple[PoolSnapshot, dict[str, Any]]]:
+        """Pools whose status is to be written, those that waited longest first."""
+        with self._times.thinking():
+            snapshot = self._world.snapshot(now_s=now_s)
+            keys = {pool.key for pool in snapshot}
+            self._written_s = {key: at_s for key, at_s in self._written_s.items() if key in keys}
+            node_uids, moves = self._nodes.node_uids(), self._nodes.moves()
+        due = []
+        for pool in snapshot:
+            with self._times.thinking():
+                wanted = plan_status(
+                    pool,
+                    now_s=now_s,
+                    now=now,
+                    moves=moves[pool.key],
+                    node_uids=node_uids,
+                    allocated=self._nodes.allocation_of(pool.key),
+                )
+                if self._is_due(pool, wanted, now_s):
+                    due.append((pool, wanted))
+            await self._times.breathe()
+        return sorted(due, key=lambda one: (self._written_s.get(one[0].key, 0.0), one[0].key))
 
     async def _restart_missed(self, pods: Sequence[PodView], now_s: float) -> None:
         tried_s = {owner: at_s for owner, at_s in self._evicted_s.items() if now_s - at_s < AGAIN_S}

@@ -28,6 +28,10 @@ BACKOFF_S_MAX: Final = 60.0
 """An operator that comes back is heard within a minute; a thousand agents ask it 17 times a
 second meanwhile."""
 DOUBLINGS_MAX: Final = 6
+KEPT_IDLE_S: Final = 75.0
+"""The connection is held from one report to the next: a handshake costs the operator three times
+what a report does, and with ten thousand agents they are 20 seconds apart. Less than the operator
+holds it, or a report would go out on one that is just being closed."""
 SAID_BYTES_MAX: Final = 200
 JITTER: Final = 0.2
 """Agents that started together spread out by a fifth of the interval."""
@@ -62,7 +66,7 @@ class HeartbeatPoster:
         except OSError as fault:  # ssl's own errors among them
             error("operator_untrusted", f"cannot read the operator's certificates: {fault}")
             return
-        connector = aiohttp.TCPConnector(limit=1, ssl=trust)
+        connector = aiohttp.TCPConnector(limit=1, ssl=trust, keepalive_timeout=KEPT_IDLE_S)
         timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
         async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
             interval_s = INTERVAL_S

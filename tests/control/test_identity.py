@@ -1,5 +1,6 @@
 """Which pod a token belongs to, and how often the API server is asked."""
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -110,6 +111,22 @@ async def test_a_known_token_is_not_reviewed_again_for_a_while(
     clock.now_s = identity.KNOWN_FOR_S
     assert await identities.caller("token") == CALLER
     assert api.asked == 2
+
+
+async def test_tokens_that_were_reviewed_together_are_not_reviewed_together_again(
+    identities: Identities, api: ReviewApi, clock: Clock
+) -> None:
+    tokens = [f"token {n}" for n in range(200)]
+    asked = []
+    for part in range(9):
+        clock.now_s = identity.KNOWN_FOR_S * (0.5 + part / 16) if part else 0.0
+        for token in tokens:
+            assert await identities.caller(token) == CALLER
+        asked.append(api.asked)
+    rounds = [after - before for before, after in pairwise([0, *asked])]
+    assert rounds[0] == 200
+    assert sum(rounds[1:]) == 200
+    assert all(10 <= count <= 45 for count in rounds[1:])
 
 
 async def test_a_bad_token_stays_bad_for_a_shorter_while(

@@ -4,7 +4,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from onggi_operator.plan.rebalance import UNIT_BYTES, Sharing, Taker, Why, even_share, share_out
@@ -12,6 +12,7 @@ from onggi_operator.plan.worth import Worth, worth_of
 
 GIB = 1 << 30
 STEP = 8 * UNIT_BYTES
+LOADED = settings(suppress_health_check=[HealthCheck.too_slow])  # of a busy machine
 
 
 def taker(uid: str, now: int, **changes: object) -> Taker:
@@ -20,7 +21,8 @@ def taker(uid: str, now: int, **changes: object) -> Taker:
 
 
 def worth(rate: float, *points: tuple[int, float]) -> Worth:
-    found = worth_of([(units * UNIT_BYTES, share) for units, share in points], tokens_per_s=rate)
+    curve = tuple((units * UNIT_BYTES, share) for units, share in points)
+    found = worth_of(curve, tokens_per_s=rate)
     assert found is not None
     return found
 
@@ -61,6 +63,7 @@ TAKERS = st.lists(a_taker(), max_size=5, unique_by=lambda one: one.uid)
 BUDGETS = st.integers(0, 200).map(lambda count: count * UNIT_BYTES)
 
 
+@LOADED
 @given(TAKERS, BUDGETS)
 def test_the_budget_is_kept_but_for_what_was_promised(takers: list[Taker], budget: int) -> None:
     sharing = share_out(takers, budget)
@@ -69,11 +72,13 @@ def test_the_budget_is_kept_but_for_what_was_promised(takers: list[Taker], budge
         assert one.floor_bytes <= sharing.sizes[one.uid] <= one.ceiling_bytes
 
 
+@LOADED
 @given(TAKERS, BUDGETS)
 def test_the_order_of_agents_is_no_matter(takers: list[Taker], budget: int) -> None:
     assert share_out(takers, budget) == share_out(takers[::-1], budget)
 
 
+@LOADED
 @given(TAKERS, BUDGETS)
 def test_nobody_moves_by_more_than_a_step_unless_the_budget_asks_for_it(
     takers: list[Taker], budget: int
@@ -85,6 +90,7 @@ def test_nobody_moves_by_more_than_a_step_unless_the_budget_asks_for_it(
             assert abs(move.to_bytes - move.from_bytes) <= one.step_bytes
 
 
+@LOADED
 @given(TAKERS, BUDGETS)
 def test_each_round_brings_more_and_rounds_come_to_rest(takers: list[Taker], budget: int) -> None:
     """In as many rounds as the largest way has steps, twice over for those who wait for others."""
@@ -101,6 +107,7 @@ def test_each_round_brings_more_and_rounds_come_to_rest(takers: list[Taker], bud
     raise AssertionError(sharing)
 
 
+@LOADED
 @given(TAKERS, BUDGETS, st.integers(1, 50))
 def test_more_memory_is_never_worth_less(takers: list[Taker], budget: int, more: int) -> None:
     less = value(takers, dict(share_out(takers, budget).sizes))
@@ -112,7 +119,7 @@ def test_more_memory_is_never_worth_less(takers: list[Taker], budget: int, more:
     assert value(takers, dict(after.sizes)) >= floor - 1e-6
 
 
-@settings(max_examples=50)
+@settings(LOADED, max_examples=50)
 @given(st.integers(0, 2**32), st.floats(0.01, 0.3))
 def test_noise_under_the_threshold_moves_nothing(seed: int, threshold: float) -> None:
     """Curves off by `a` promise at most (1 + a) / (1 - a) at what is best already."""
@@ -194,6 +201,7 @@ def test_whose_turn_it_is_not_keeps_what_it_has() -> None:
     assert share_out(takers, 40 * UNIT_BYTES).moves == ()
 
 
+@LOADED
 @given(TAKERS, BUDGETS)
 def test_the_even_share_fills_and_never_overflows(takers: list[Taker], budget: int) -> None:
     level = even_share(takers, budget)

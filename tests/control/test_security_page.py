@@ -97,8 +97,10 @@ def test_the_page_names_tests_that_are_there() -> None:
 
 def test_the_page_tells_times_as_the_code_has_them() -> None:
     text = " ".join(PAGE.read_text().split())
-    assert (KNOWN_FOR_S, UNSEEN_FOR_S, BELIEVED_FOR_S) == (600, 30, 3600)
-    assert "for ten minutes while the pod is seen to be there and half a minute once" in text
+    assert (KNOWN_FOR_S, UNSEEN_FOR_S, BELIEVED_FOR_S) == (1800, 30, 3600)
+    assert (
+        "for half an hour at most while the pod is seen to be there and half a minute once" in text
+    )
     assert "who was vouched for within the hour is believed" in text
     assert (LEAF_LIFE.days, LEAF_RENEW_BEFORE * 3) == (90, LEAF_LIFE)
     assert "after two thirds of its 90 days" in text

@@ -41,7 +41,7 @@ def test_what_lies_on_disk_is_hit_anyway_and_memory_spares_the_reading() -> None
 def test_more_is_never_worth_less_and_each_part_no_more_than_the_one_before(
     curve: list[tuple[int, float]], size: int, other: int, disk: int
 ) -> None:
-    worth = worth_of(curve, tokens_per_s=100.0, disk_bytes=disk)
+    worth = worth_of(tuple(curve), tokens_per_s=100.0, disk_bytes=disk)
     assert worth is not None
     low, high = sorted((size, other))
     middle = (low + high) // 2

@@ -93,6 +93,8 @@ class HeartbeatServer:
             return _refused(413, f"the body is longer than {BODY_BYTES_MAX} bytes")
         except HeartbeatError as problem:
             return _refused(400, str(problem))
+        except ConnectionError:
+            return _refused(400, "the report broke off")  # the agent gave up, and asks again
         return self._take(caller, beat)
 
     def _take(self, caller: Caller, beat: Heartbeat) -> web.Response:

@@ -4,8 +4,9 @@ For each agent the ledger holds how far its counters are contained in the totals
 to the pool's status together, so that an operator that restarts goes on where the last one left.
 """
 
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, fields
+from operator import add, attrgetter
 from typing import Any, Final
 
 from onggi_core.heartbeat import Heartbeat
@@ -27,16 +28,18 @@ class Counters:
     evictions: int = 0
 
     def plus(self, other: "Counters") -> "Counters":
-        return Counters(*(a + b for a, b in zip(self.values(), other.values(), strict=True)))
+        return Counters(*map(add, _values(self), _values(other)))
 
     def since(self, earlier: "Counters") -> "Counters":
         """The difference, never negative: a report that was overtaken by a later one adds 0."""
-        pairs = zip(self.values(), earlier.values(), strict=True)
-        return Counters(*(max(0, now - before) for now, before in pairs))
+        pairs = zip(_values(self), _values(earlier), strict=True)
+        return Counters(*[max(0, now - before) for now, before in pairs])
 
-    def values(self) -> tuple[int, ...]:
-        return tuple(getattr(self, field.name) for field in fields(self))
 
+_values: Final[Callable[[Counters], tuple[int, ...]]] = attrgetter(
+    *(field.name for field in fields(Counters))
+)
+"""In the order of the fields; each report of an agent asks several times."""
 
 ZERO: Final = Counters()
 _KEYS: Final = (
@@ -140,7 +143,7 @@ def agents_field(agents: Mapping[str, Counted]) -> list[dict[str, Any]]:
 
 
 def _fields(counters: Counters) -> dict[str, int]:
-    return dict(zip(_KEYS, counters.values(), strict=True))
+    return dict(zip(_KEYS, _values(counters), strict=True))
 
 
 def _counters(flat: Mapping[str, Any]) -> Counters:

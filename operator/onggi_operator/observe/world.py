@@ -19,9 +19,10 @@ AGENTS_MAX: Final = 20_000
 POOLS_MAX: Final = 2_000
 """Pools with a status of their own; metrics have a few series for each."""
 
-REPORTS_PER_S_MAX: Final = 600
-"""About 0.4 of a core: a report costs 0.7 ms, TLS included (measured with 300 agents). With more
-agents than that each of them reports less often; 10,000 report every 17 s."""
+REPORTS_PER_S_MAX: Final = 500
+"""A quarter of a core: a report costs 0.35 ms where a core is free and 0.6 where others drag at its
+caches, TLS included (docs/performance.md). With more agents than that each of them reports less
+often; 10,000 report every 20 s."""
 
 FRESH_S_MIN: Final = 30.0
 """Six heartbeats: one lost packet, or a controller that restarts, is no outage."""
@@ -88,6 +89,8 @@ class World:
         self._pods = pods
         self._started = started
         self._pools: dict[Key, _PoolRecord] = {}
+        self._readable: dict[Key, Pool] | None = None
+        """What `pools` answers, until one of them changes."""
         self._agents = 0
         """Agents heard; counted anew with each snapshot."""
 
@@ -103,19 +106,23 @@ class World:
             known = _PoolRecord(meta["uid"], 0, _read(body), status, ledger_of(status))
             self._pools[key] = known
         known.generation, known.status = meta["generation"], status
-        known.pool = _read(body)
+        known.pool, self._readable = _read(body), None
 
     def lose_pool(self, key: Key) -> None:
         self._pools.pop(key, None)
+        self._readable = None
 
     def pool(self, key: Key) -> Pool | None:
         """None when it is not there, or nobody here can read it."""
         record = self._pools.get(key)
         return record.pool if record and isinstance(record.pool, Pool) else None
 
-    def pools(self) -> dict[Key, Pool]:
-        """Those that can be read."""
-        return {key: pool for key in self._pools if (pool := self.pool(key)) is not None}
+    def pools(self) -> Mapping[Key, Pool]:
+        """Those that can be read, as of now. Asked for each node of a round."""
+        if self._readable is None:
+            pools = ((key, self.pool(key)) for key in self._pools)
+            self._readable = {key: pool for key, pool in pools if pool is not None}
+        return self._readable
 
     def pool_of_pod(self, key: Key, uid: str) -> str | None:
         """The pool that a pod asks for; None when the pod is not known (yet)."""

@@ -2,7 +2,7 @@
 others from more."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 from onggi_operator.kube.reflector import Key
@@ -59,14 +59,16 @@ def look_at(node: NodeSnapshot, plan: NodePlan, *, now_s: float) -> NodeFindings
 
 def gathered(nodes: Iterable[NodeFindings]) -> dict[Key, Allocation]:
     """By pool, from all nodes; of pools that there is anything to tell of."""
-    found: dict[Key, Allocation] = {}
+    below: dict[Key, set[str]] = {}
+    full: set[Key] = set()
     for node in nodes:
-        for key in node.full:
-            found[key] = replace(found.get(key, NOTHING_KNOWN), node_full=True)
+        full |= node.full
         for key, uids in node.below_min.items():
-            known = found.get(key, NOTHING_KNOWN)
-            found[key] = replace(known, below_min=known.below_min | uids)
-    return found
+            below.setdefault(key, set()).update(uids)
+    return {
+        key: Allocation(below_min=frozenset(below.get(key, ())), node_full=key in full)
+        for key in full | below.keys()
+    }
 
 
 def quota_field(

@@ -104,6 +104,8 @@ def _cut(takers: Sequence[Taker], sizes: dict[str, int], budget_bytes: int) -> N
     """Down to the ceilings, then to the budget; nobody below what the node promised it."""
     for one in takers:
         sizes[one.uid] = max(one.floor_bytes, min(sizes[one.uid], one.ceiling_bytes))
+    if sum(sizes.values()) <= budget_bytes:
+        return
     even_bytes = even_share(takers, budget_bytes)
     while (over := sum(sizes.values()) - budget_bytes) > 0:
         givers = [one for one in takers if sizes[one.uid] > one.floor_bytes]
@@ -127,8 +129,10 @@ def _fill(takers: Sequence[Taker], sizes: dict[str, int], budget_bytes: int) -> 
     """Free memory goes to those of whom nothing is known, up to an even share; then to those whom
     it brings something. The rest stays free: held memory that brings nothing serves nobody."""
     room_bytes = budget_bytes - sum(sizes.values())
-    even_bytes = even_share(takers, budget_bytes)
+    unknown = room_bytes > 0 and any(one.worth is None for one in takers)
+    even_bytes = even_share(takers, budget_bytes) if unknown else 0
     begun = dict(sizes)
+    known: dict[tuple[str, int, int], float] = {}  # only who was given some last ranks anew
     unit = max(UNIT_BYTES, _whole(room_bytes // PARTS_MAX))
     while room_bytes > 0:
         best: Taker | None = None
@@ -139,7 +143,10 @@ def _fill(takers: Sequence[Taker], sizes: dict[str, int], budget_bytes: int) -> 
             more = min(most, _lacks(one, size, begun[one.uid], even_bytes))
             if more <= 0:
                 continue
-            rank = (float("inf") if one.worth is None else one.gain(size, more) / more, -size)
+            asked = (one.uid, size, more)
+            if asked not in known:
+                known[asked] = float("inf") if one.worth is None else one.gain(size, more) / more
+            rank = (known[asked], -size)
             if rank[0] > 0 and (best is None or rank > best_rank):
                 best, best_rank = one, rank
         if best is None:
@@ -197,8 +204,9 @@ def _exchange(
     more than it is missed. Each part goes uphill, so this ends."""
     play = sum(most - least for least, most in reach.values())
     unit = max(UNIT_BYTES, _whole(play // PARTS_MAX))
+    offers = {one.uid: _offer(one, sizes[one.uid], reach[one.uid], unit) for one in movable}
     for _ in range(PARTS_MAX * 2):
-        pair = _best_pair(movable, sizes, reach, unit)
+        pair = _best_pair(movable, offers)
         if pair is None:
             return
         giver, taker = pair
@@ -206,23 +214,41 @@ def _exchange(
         part = min(unit, spare, reach[taker.uid][1] - sizes[taker.uid])
         sizes[giver.uid] -= part
         sizes[taker.uid] += part
+        for one in pair:
+            offers[one.uid] = _offer(one, sizes[one.uid], reach[one.uid], unit)
+
+
+@dataclass(frozen=True, slots=True)
+class _Offer:
+    """What a byte of the next part costs one to give, and what it brings it, less than nothing for
+    a gain so that the least is the best; None where it can give or take no more."""
+
+    lost: float | None
+    gained: float | None
+
+
+def _offer(one: Taker, size: int, reach: tuple[int, int], unit: int) -> _Offer:
+    """Values rise ever less steeply, so a smaller part than was looked at does no worse for its
+    bytes."""
+    least, most = reach
+    less, more = min(unit, size - least), min(unit, most - size)
+    return _Offer(
+        -one.gain(size, -less) / less if less > 0 else None,
+        -one.gain(size, more) / more if more > 0 else None,
+    )
 
 
 def _best_pair(
-    movable: Sequence[Taker],
-    sizes: Mapping[str, int],
-    reach: Mapping[str, tuple[int, int]],
-    unit: int,
+    movable: Sequence[Taker], offers: Mapping[str, _Offer]
 ) -> tuple[Taker, Taker] | None:
-    """Who misses a part least and whom it brings most, if that is more. Values rise ever less
-    steeply, so a smaller part than was looked at does no worse for its bytes."""
+    """Who misses a part least and whom it brings most, if that is more."""
     givers, takers = [], []
     for one in movable:
-        size, (least, most) = sizes[one.uid], reach[one.uid]
-        if (less := min(unit, size - least)) > 0:
-            givers.append((-one.gain(size, -less) / less, one.uid, one))
-        if (more := min(unit, most - size)) > 0:
-            takers.append((-one.gain(size, more) / more, one.uid, one))
+        offer = offers[one.uid]
+        if offer.lost is not None:
+            givers.append((offer.lost, one.uid, one))
+        if offer.gained is not None:
+            takers.append((offer.gained, one.uid, one))
     pairs = [
         (lost + gained, giver, taker)
         for lost, _, giver in heapq.nsmallest(2, givers)

@@ -1,8 +1,9 @@
 """What memory is worth to an agent: tokens a second that need not be computed, by its size."""
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 DISK_HIT_WORTH: Final = 0.9
@@ -11,6 +12,10 @@ measured; its bytes come from memory in 4 ms and from a disk of 1 GiB/s in 55, s
 spares nine tenths of what one from memory does."""
 
 Point = tuple[int, float]
+
+KEPT_MAX: Final = 20_000
+"""Answers remembered: rounds come several times as often as an agent's reports, and until the next
+of these nothing changes. One an agent, at 1.5 KiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +35,8 @@ class Worth:
         return low + (high - low) * (size_bytes - left) / (right - left)
 
 
-def worth_of(curve: Sequence[Point], *, tokens_per_s: float, disk_bytes: int = 0) -> Worth | None:
+@lru_cache(KEPT_MAX)
+def worth_of(curve: tuple[Point, ...], *, tokens_per_s: float, disk_bytes: int = 0) -> Worth | None:
     """From a curve of (bytes, share of what is asked for that hits) and how much is asked for. None
     without a curve. What lies on disk beside the memory is hit anyway, for a little less."""
     if not curve:
