@@ -20,6 +20,7 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 
 from bench.machine import ROOT
+from onggi_operator.heartbeat.desk import Desk
 from onggi_operator.heartbeat.endpoint import HeartbeatServer
 from onggi_operator.heartbeat.identity import Caller
 from onggi_operator.node_rounds import NodeRounds
@@ -157,9 +158,8 @@ class OperatorSite:
 
     async def _serve(self) -> None:
         believing: Any = _Believing()
-        server = HeartbeatServer(
-            self.world, self._fleet, believing, time.monotonic, CollectorRegistry()
-        )
+        desk = Desk(self.world, self._fleet)
+        server = HeartbeatServer(lambda: desk, believing, time.monotonic, CollectorRegistry())
         runner = web.AppRunner(server.app(), access_log=None)
         await runner.setup()
         try:

@@ -257,6 +257,7 @@ _PLURALS: Final = {
     "CustomResourceDefinition": "customresourcedefinitions",
     "KVCacheNode": "kvcachenodes",
     "KVCachePool": "kvcachepools",
+    "Lease": "leases",
     "LimitRange": "limitranges",
     "MutatingWebhookConfiguration": "mutatingwebhookconfigurations",
     "PodDisruptionBudget": "poddisruptionbudgets",

@@ -6,13 +6,15 @@ namespace with it, while no operator lives.
 
 import asyncio
 import concurrent.futures
-from typing import Any, Final
+import threading
+from collections.abc import Mapping
+from typing import Any, Final, Protocol
 
 import kopf
 
 from onggi_operator.kube.access import ApiAccess
+from onggi_operator.kube.reflector import Key
 from onggi_operator.names import GROUP, PLURAL, VERSION
-from onggi_operator.observe.world import World
 
 WORKERS_MAX: Final = 20
 """Pools handled at once; a handler is one plain call, so more would only cost memory."""
@@ -31,8 +33,16 @@ RETRIES_S: Final = (1, 2, 5, 10, 30)
 Handlers = kopf.OperatorRegistry
 
 
-def registry_for(access: ApiAccess, world: World) -> Handlers:
-    """The handlers, bound to what they change."""
+class Pools(Protocol):
+    """Who is told of pools."""
+
+    def see_pool(self, body: Mapping[str, Any]) -> None: ...
+
+    def lose_pool(self, key: Key) -> None: ...
+
+
+def registry_for(access: ApiAccess, pools: Pools, loop: asyncio.AbstractEventLoop) -> Handlers:
+    """The handlers, bound to what they change, on the loop that it lives on."""
     registry = kopf.OperatorRegistry()
 
     @kopf.on.startup(registry=registry)
@@ -49,9 +59,10 @@ def registry_for(access: ApiAccess, world: World) -> Handlers:
     async def pool(event: Any, **_: Any) -> None:
         body = event["object"]
         if event["type"] == "DELETED":
-            world.lose_pool((body["metadata"]["namespace"], body["metadata"]["name"]))
+            key = body["metadata"]["namespace"], body["metadata"]["name"]
+            loop.call_soon_threadsafe(pools.lose_pool, key)
         else:
-            world.see_pool(body)
+            loop.call_soon_threadsafe(pools.see_pool, body)
 
     return registry
 
@@ -78,8 +89,19 @@ def set_limits(settings: kopf.OperatorSettings) -> None:
     settings.background.instant_exit_timeout = 1.0
 
 
-async def follow_pools(registry: Handlers, stop: asyncio.Event) -> None:
-    """Run kopf until `stop` is set. kopf takes over the signals that end a process, so its end is
-    passed on."""
-    await kopf.operator(registry=registry, clusterwide=True, standalone=True, stop_flag=stop)
-    stop.set()
+async def follow_pools(registry: Handlers) -> None:
+    """Run kopf until cancelled, in a thread and on a loop of its own: it takes over the signals of
+    the loop that it is on, and at its end cancels every task there that began after it."""
+    stop = threading.Event()
+
+    def follow() -> None:
+        asyncio.run(
+            kopf.operator(registry=registry, clusterwide=True, standalone=True, stop_flag=stop)
+        )
+
+    thread = asyncio.create_task(asyncio.to_thread(follow))
+    try:
+        await asyncio.shield(thread)
+    finally:
+        stop.set()
+        await asyncio.wait([thread], timeout=EXIT_S)

@@ -3,6 +3,7 @@ are namespace and pool, never a pod."""
 
 from collections.abc import Callable, Iterable, Iterator
 
+from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -78,3 +79,9 @@ class PoolMetrics(Collector):
 
 def _bytes(name: str, text: str) -> GaugeMetricFamily:
     return GaugeMetricFamily(name, text, labels=(*LABELS, "tier"))
+
+
+def tell_leading(leads: Callable[[], bool], registry: CollectorRegistry) -> None:
+    """`leads` is asked at each scrape."""
+    gauge = Gauge("onggi_operator_leading", "1 in the operator that leads.", registry=registry)
+    gauge.set_function(leads)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from onggi_operator.apply.nodes import write_node
 from onggi_operator.apply.together import together
-from onggi_operator.kube.client import ApiClient, ApiError
+from onggi_operator.kube.client import ApiClient, ApiError, Conflict
 from onggi_operator.kube.reflector import Key
 from onggi_operator.observe.fleet import AgentSnapshot, Fleet, NodeSnapshot
 from onggi_operator.observe.pods import PodView
@@ -179,8 +179,9 @@ class NodeRounds:
     async def _write(self, write: _Write) -> None:
         node, own = write.node.node, write.node.own
         self._written_s[node.name] = self._clock()
-        spoke_of = own.status.get("nodeUID") if own else None
         try:
-            await write_node(self._api, node, write.status, spoke_of=spoke_of)
+            await write_node(self._api, node, own, write.status)
+        except Conflict as changed:
+            log.info("KVCacheNode not written: %s", changed, extra={"node": node.name})
         except ApiError as refused:
             log.error("KVCacheNode not written: %s", refused, extra={"node": node.name})

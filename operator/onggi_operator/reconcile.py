@@ -163,10 +163,10 @@ class Reconciler:
     ) -> None:
         self._written_s[pool.key] = now_s
         try:
-            await write_status(self._api, pool.key, pool.uid, wanted)
+            await write_status(self._api, pool, wanted)
             await self._teller.tell_pool(pool, wanted["conditions"], now_s=now_s, now=now)
         except (NotFound, Conflict) as gone:
-            # Deleted or made anew meanwhile; the watch tells which.
+            # Deleted, made anew or changed meanwhile; the watch tells which.
             log.info("status not written: %s", gone, extra={"pool": "/".join(pool.key)})
         except ApiError as refused:
             log.error("status refused: %s", refused, extra={"pool": "/".join(pool.key)})

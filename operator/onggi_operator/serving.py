@@ -69,3 +69,8 @@ async def run_until(stop: asyncio.Event, work: Sequence[Coroutine[Any, Any, None
         for task in (stopped, *tasks):
             task.cancel()
         await asyncio.gather(stopped, *tasks, return_exceptions=True)
+
+
+async def run_all(work: Sequence[Coroutine[Any, Any, None]]) -> None:
+    """Run `work` until cancelled. Raises as `run_until` does."""
+    await run_until(asyncio.Event(), work)

@@ -60,6 +60,8 @@ class WebhookSettings(_Settings):
 class ControllerSettings(_Settings):
     """For `python -m onggi_operator controller`."""
 
+    lease: str = Field(min_length=1, max_length=253)
+    """Lease of the release's namespace that says which operator leads; the chart's."""
     status_interval_s: float = Field(default=30, ge=1, le=3600)
     """Shortest time between two writes of one pool's counters, or of one node's grants."""
     restart_missed: bool = False

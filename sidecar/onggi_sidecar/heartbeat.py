@@ -32,6 +32,10 @@ KEPT_IDLE_S: Final = 75.0
 """The connection is held from one report to the next: a handshake costs the operator three times
 what a report does, and with ten thousand agents they are 20 seconds apart. Less than the operator
 holds it, or a report would go out on one that is just being closed."""
+ELSEWHERE_MAX: Final = 3
+"""Connections tried for one report while an operator answers that another one leads (421). Behind
+a Service with two of them one in eight reports finds the wrong one each time, and waits."""
+
 SAID_BYTES_MAX: Final = 200
 JITTER: Final = 0.2
 """Agents that started together spread out by a fifth of the interval."""
@@ -39,6 +43,10 @@ JITTER: Final = 0.2
 
 class NoDirective(Exception):
     """A report that brought no directive back; the message says why."""
+
+
+class Elsewhere(NoDirective):
+    """The operator that answered does not lead; another one does, behind the same name."""
 
 
 class HeartbeatPoster:
@@ -85,7 +93,7 @@ class HeartbeatPoster:
     async def _report_once(self, session: aiohttp.ClientSession) -> Directive | None:
         """One report; the directive, or None with the failure noted."""
         try:
-            directive = await self._post(session)
+            directive = await self._find_leader(session)
         except NoDirective as why:
             self._failures += 1
             if self._failures == 1:  # said once, then quiet until the operator is back
@@ -95,6 +103,15 @@ class HeartbeatPoster:
             event("operator_reached", "the operator answers again", failures=self._failures)
         self._failures = 0
         return directive
+
+    async def _find_leader(self, session: aiohttp.ClientSession) -> Directive:
+        """Who answers 421 closes the connection, and the next one may lead elsewhere."""
+        for _ in range(ELSEWHERE_MAX - 1):
+            try:
+                return await self._post(session)
+            except Elsewhere:
+                continue
+        return await self._post(session)
 
     async def _post(self, session: aiohttp.ClientSession) -> Directive:
         url = f"{self._config.operator_url.rstrip('/')}/v1/heartbeat"
@@ -110,7 +127,8 @@ class HeartbeatPoster:
             ) from fault
         if status != HTTPStatus.OK:
             said = answer[:SAID_BYTES_MAX].decode(errors="replace")
-            raise NoDirective(f"the operator answered {status}: {said}")
+            kind = Elsewhere if status == HTTPStatus.MISDIRECTED_REQUEST else NoDirective
+            raise kind(f"the operator answered {status}: {said}")
         try:
             return parse_directive(answer)
         except HeartbeatError as wrong:

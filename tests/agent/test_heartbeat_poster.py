@@ -30,7 +30,7 @@ from onggi_core.heartbeat import (
     parse_heartbeat,
 )
 from onggi_sidecar.config import AgentConfig, load_config
-from onggi_sidecar.heartbeat import BACKOFF_S_MAX, HeartbeatPoster
+from onggi_sidecar.heartbeat import BACKOFF_S_MAX, ELSEWHERE_MAX, HeartbeatPoster
 
 BEAT = Heartbeat(
     pool="chat",
@@ -164,6 +164,34 @@ def test_an_answer_that_is_none_changes_nothing_and_is_said_once(
 
     run(scene())
     assert len([r for r in caplog.records if "present mode stays" in r.message]) == 1
+
+
+def test_an_operator_that_does_not_lead_is_asked_again_at_once_and_not_for_ever(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def elsewhere(count: int) -> list[web.Response]:
+        found = [web.Response(status=421, body=b"another operator leads") for _ in range(count)]
+        for one in found:
+            one.force_close()
+        return found
+
+    async def scene() -> None:
+        for refusals, obeyed in ((ELSEWHERE_MAX - 1, 1), (ELSEWHERE_MAX, 0)):
+            async with serving(*elsewhere(refusals)) as operator:
+                bench = Clockless(config_for(operator.port))
+                paused = asyncio.Event()
+                note = bench.poster._pause_s
+                bench.poster._pause_s = (  # type: ignore[method-assign]
+                    lambda s, note=note, paused=paused: (paused.set(), note(s))[1]
+                )
+                await run_until(bench.poster, paused.wait)
+                assert len(bench.obeyed) == obeyed
+                assert len(operator.beats) == ELSEWHERE_MAX
+
+    run(scene())
+    told = [r.message for r in caplog.records if "present mode stays" in r.message]
+    assert len(told) == 1
+    assert "answered 421: another operator leads" in told[0]
 
 
 def certificate(folder: Path) -> tuple[ssl.SSLContext, str]:

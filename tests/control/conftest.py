@@ -55,6 +55,12 @@ def second_injector() -> Any:
 
 
 @pytest.fixture(scope="session")
+def api_front() -> Any:
+    """Something that stands before the API server."""
+    return _load("control/api_front")
+
+
+@pytest.fixture(scope="session")
 def status_kit() -> Any:
     """Builders for the controller's planners."""
     return _load("control/status_kit")
@@ -143,11 +149,17 @@ class Installed:
 
     @contextlib.contextmanager
     def process(
-        self, part: str, *, api_url: str = "", first_on_path: Path | None = None
+        self,
+        part: str,
+        *,
+        api_url: str = "",
+        first_on_path: Path | None = None,
+        replica: str = "",
     ) -> Iterator["Part"]:
         """Run one part with the environment that its Deployment gives it. `api_url`: of something
-        that stands before the API server; `first_on_path`: a folder whose modules come first."""
-        running = Part(self, part, api_url or self.server.url)
+        that stands before the API server; `first_on_path`: a folder whose modules come first;
+        `replica` tells two of a part apart."""
+        running = Part(self, part, api_url or self.server.url, replica)
         if first_on_path is not None:
             paths = f"{first_on_path}:{ROOT}/operator:{ROOT}/sidecar"
             running.overrides["PYTHONPATH"] = paths
@@ -190,12 +202,13 @@ class Installed:
 class Part:
     """One process; it keeps its ports over a restart, as a Service would."""
 
-    def __init__(self, installed: Installed, name: str, api_url: str) -> None:
+    def __init__(self, installed: Installed, name: str, api_url: str, replica: str) -> None:
         self._installed = installed
         self._api_url = api_url
         self._name = name
+        self._replica = replica
         self.https_port, self.health_port = apiserver_module.free_ports(2)
-        self.log = installed.folder / f"{name}.log"
+        self.log = installed.folder / f"{name}{replica}.log"
         self.process: subprocess.Popen[bytes] | None = None
         self.overrides: dict[str, str] = {}
         """Of the environment that the Deployment gives it, from the next start on."""
@@ -205,7 +218,7 @@ class Part:
     def start(self) -> None:
         installed, name = self._installed, self._name
         account = "onggi-webhook" if name == "webhook" else "onggi-operator"
-        token = installed.folder / f"{name}.token"
+        token = installed.folder / f"{name}{self._replica}.token"
         token.write_text(installed.token(NAMESPACE, account))
         installed.https_ports[name] = self.https_port
         env = {

@@ -11,6 +11,7 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "charts/onggi"
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 @pytest.fixture(scope="module")
@@ -28,14 +29,33 @@ def pod_specs(documents: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [one["spec"]["template"]["spec"] for one in found]
 
 
-def test_two_programs_run_and_the_webhook_twice(documents: list[dict[str, Any]]) -> None:
+def test_two_programs_run_twice_each(documents: list[dict[str, Any]]) -> None:
     found = of_kind(documents, "Deployment")
     assert {name: one["spec"]["replicas"] for name, one in found.items()} == {
-        "onggi-operator": 1,
+        "onggi-operator": 2,
         "onggi-webhook": 2,
     }
-    assert found["onggi-operator"]["spec"]["strategy"] == {"type": "Recreate"}
-    assert found["onggi-webhook"]["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"] == 0
+    assert {
+        one["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"] for one in found.values()
+    } == {0}
+
+
+def test_operators_keep_apart_and_one_of_them_leads(render: Any) -> None:
+    documents = render()
+    assert of_kind(documents, "Lease")["onggi-operator"].keys() == {
+        "apiVersion",
+        "kind",
+        "metadata",
+    }
+    operator = of_kind(documents, "Deployment")["onggi-operator"]["spec"]["template"]
+    env = {one["name"]: one["value"] for one in operator["spec"]["containers"][0]["env"]}
+    assert env["ONGGI_LEASE"] == "onggi-operator"
+    (term,) = operator["spec"]["affinity"]["podAntiAffinity"][PREFERRED]
+    chosen = term["podAffinityTerm"]["labelSelector"]["matchLabels"]
+    assert chosen.items() <= operator["metadata"]["labels"].items()
+    own = render("operator.affinity.nodeAffinity.x=y")
+    asked = of_kind(own, "Deployment")["onggi-operator"]["spec"]["template"]["spec"]["affinity"]
+    assert asked == {"nodeAffinity": {"x": "y"}}
 
 
 def test_every_pod_is_restricted_and_writes_to_mounts_only(
@@ -179,6 +199,10 @@ def test_rights_are_these_and_no_more(documents: list[dict[str, Any]]) -> None:
             ("watch nodes",),
             ("watch pods",),
         ],
+        "onggi-operator-lease": [
+            ("get leases", "onggi-operator"),
+            ("patch leases", "onggi-operator"),
+        ],
         "onggi-revisions": [
             ("get configmaps", "onggi-revisions"),
             ("patch configmaps", "onggi-revisions"),
@@ -205,15 +229,20 @@ def test_the_schema_is_the_one_in_crds_and_stays_on_uninstall(
 
 
 def test_a_budget_only_where_there_is_more_than_one(render: Any) -> None:
-    assert "onggi-webhook" in of_kind(render(), "PodDisruptionBudget")
-    assert of_kind(render("webhook.replicas=1"), "PodDisruptionBudget") == {}
+    both = of_kind(render(), "PodDisruptionBudget")
+    assert {name: one["spec"]["maxUnavailable"] for name, one in both.items()} == {
+        "onggi-operator": 1,
+        "onggi-webhook": 1,
+    }
+    alone = render("webhook.replicas=1", "operator.podDisruptionBudget=false")
+    assert of_kind(alone, "PodDisruptionBudget") == {}
 
 
 @pytest.mark.parametrize(
     ("value", "path"),
     [
         ("webhook.timeoutSeconds=30", "/webhook/timeoutSeconds"),
-        ("operator.replicas=2", "/operator/replicas"),
+        ("operator.replicas=6", "/operator/replicas"),
         ("image.pullPolicy=Sometimes", "/image/pullPolicy"),
         ("image.repository=a:b", "/image/repository"),
         ("webhok.replicas=2", "webhok"),

@@ -205,9 +205,9 @@ def test_a_node_is_settled_a_minute_after_it_became_ready() -> None:
 
 
 def test_what_a_node_is_to_give_is_its_objects_spec() -> None:
-    meta = {"name": "n1", "generation": 3}
+    meta = {"name": "n1", "generation": 3, "resourceVersion": "7"}
     view = project_cache_node({"metadata": meta, "spec": {"offer": {"memory": "2Gi"}}})
-    assert (view.offer_bytes, view.generation, view.status) == (2 << 30, 3, {})
+    assert (view.offer_bytes, view.generation, view.status, view.version) == (2 << 30, 3, {}, "7")
     assert project_cache_node({"metadata": meta}).offer_bytes is None
 
 

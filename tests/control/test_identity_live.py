@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from prometheus_client import CollectorRegistry
 
+from onggi_operator.heartbeat.desk import Desk
 from onggi_operator.heartbeat.endpoint import HeartbeatServer
 from onggi_operator.heartbeat.identity import UNSEEN_FOR_S, Caller, Identities, Refusal
 from onggi_operator.kube.access import ApiAccess
@@ -196,7 +197,7 @@ async def test_a_pod_cannot_speak_for_another_one_or_another_namespaces_pool(
     for namespace in (MINE, THEIRS):
         world.see_pool(cluster.server.request("GET", f"{POOLS.format(namespace)}/chat"))
     fleet = Fleet({}, {}, {}, started_s=0.0, newborn_after="2026-01-01T00:00:00Z")
-    server = HeartbeatServer(world, fleet, identities, clock, CollectorRegistry())
+    server = HeartbeatServer(lambda: Desk(world, fleet), identities, clock, CollectorRegistry())
     mine, other = make_pod(cluster, MINE), make_pod(cluster, MINE)
     theirs = make_pod(cluster, THEIRS)
     token = token_of(cluster, mine)

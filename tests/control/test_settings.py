@@ -15,6 +15,7 @@ COMMON = {
     "ONGGI_TLS_SECRET": "onggi-tls",
     "ONGGI_WEBHOOK_SERVICE": "onggi-webhook",
     "ONGGI_OPERATOR_SERVICE": "onggi-operator",
+    "ONGGI_LEASE": "onggi-operator",
 }
 
 

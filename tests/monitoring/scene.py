@@ -17,6 +17,7 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 
 from onggi_operator.health import health_app
+from onggi_operator.heartbeat.desk import Desk
 from onggi_operator.heartbeat.endpoint import HeartbeatServer
 from onggi_operator.metrics import PoolMetrics
 from onggi_operator.webhook.server import AdmissionServer
@@ -116,7 +117,7 @@ class Control:
         webhook, operator = CollectorRegistry(), CollectorRegistry()
         operator.register(PoolMetrics(lambda: world.snapshot(now_s=100), lambda: 100))
         admission = AdmissionServer(OnePool(kit), broken, webhook)  # type: ignore[arg-type]
-        beats = HeartbeatServer(world, None, None, lambda: 100, operator)  # type: ignore[arg-type]
+        beats = HeartbeatServer(lambda: Desk(world, None), None, lambda: 100, operator)  # type: ignore[arg-type]
         self._apps = {
             "webhook": health_app(lambda: None, webhook),
             "operator": health_app(lambda: None, operator),

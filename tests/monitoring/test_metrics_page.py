@@ -17,7 +17,7 @@ from onggi_core.engine.state import Facts
 from onggi_core.wire.frame import Op
 from onggi_operator.heartbeat.endpoint import STATUSES, HeartbeatServer
 from onggi_operator.inject.outcome import SkipReason
-from onggi_operator.metrics import PoolMetrics
+from onggi_operator.metrics import PoolMetrics, tell_leading
 from onggi_operator.observe.world import POOLS_MAX
 from onggi_operator.plan.allocation import Allocation
 from onggi_operator.plan.conditions import Type
@@ -88,7 +88,8 @@ def control_page(kit: Any) -> str:
     registry = CollectorRegistry()
     registry.register(PoolMetrics(lambda: world.snapshot(now_s=100), lambda: 100))
     AdmissionServer(None, None, registry)  # type: ignore[arg-type]
-    HeartbeatServer(world, None, None, lambda: 100, registry)  # type: ignore[arg-type]
+    HeartbeatServer(None, None, lambda: 100, registry)  # type: ignore[arg-type]
+    tell_leading(lambda: True, registry)
     return generate_latest(registry).decode()
 
 

@@ -17,18 +17,17 @@ from onggi_core.heartbeat import (
     parse_heartbeat,
 )
 from onggi_operator.bounded import bounded
+from onggi_operator.heartbeat.desk import Away, Desk
 from onggi_operator.heartbeat.identity import Caller, Identities, Refusal
 from onggi_operator.kube.client import ApiError, Unreachable
 from onggi_operator.observe.accounts import Report
-from onggi_operator.observe.fleet import Fleet
-from onggi_operator.observe.world import World
 from onggi_operator.plan.grants import disk_limit_bytes
 
 HEARTBEAT_PATH: Final = "/v1/heartbeat"
 REQUEST_S: Final = 10.0
 """An agent gives up after 4; the rest is for reviews that wait in line."""
 
-STATUSES: Final = (200, 400, 401, 403, 413, 503)
+STATUSES: Final = (200, 400, 401, 403, 413, 421, 503)
 """What a report may be answered."""
 
 _BEARER: Final = "Bearer "
@@ -37,18 +36,16 @@ log = logging.getLogger(__name__)
 
 
 class HeartbeatServer:
-    """`clock` is monotonic."""
+    """`desk` says who answers at this moment; `clock` is monotonic."""
 
     def __init__(
         self,
-        world: World,
-        fleet: Fleet,
+        desk: Callable[[], Desk | Away],
         identities: Identities,
         clock: Callable[[], float],
         registry: CollectorRegistry,
     ) -> None:
-        self._world = world
-        self._fleet = fleet
+        self._desk = desk
         self._identities = identities
         self._clock = clock
         self._answers = Counter(
@@ -75,6 +72,8 @@ class HeartbeatServer:
         return answer
 
     async def _answer(self, request: web.Request) -> web.Response:
+        if isinstance(away := self._desk(), Away):
+            return _elsewhere(away)
         if (request.content_length or 0) > BODY_BYTES_MAX:
             return _refused(413, f"the body is longer than {BODY_BYTES_MAX} bytes")
         header = request.headers.get("Authorization", "")
@@ -98,35 +97,54 @@ class HeartbeatServer:
         return self._take(caller, beat)
 
     def _take(self, caller: Caller, beat: Heartbeat) -> web.Response:
-        """No await from here on: what is checked is what is counted."""
+        """No await from here on: what is checked is what is counted, and who leads now answers."""
+        desk = self._desk()
+        if isinstance(desk, Away):
+            return _elsewhere(desk)
         if caller != Caller(beat.namespace, beat.pod, beat.pod_uid):
             return _refused(403, f"the token belongs to pod {caller.namespace}/{caller.pod}")
-        asked = self._world.pool_of_pod((beat.namespace, beat.pod), beat.pod_uid)
+        asked = desk.world.pool_of_pod((beat.namespace, beat.pod), beat.pod_uid)
         if asked is not None and asked != beat.pool:
             return _refused(403, f"pod {beat.pod} asks for pool {asked}, not {beat.pool}")
         now_s = self._clock()
-        report = self._fleet.hear(beat, now_s=now_s)
-        if report is Report.TOO_MANY or not self._world.hear(beat, now_s=now_s):
+        report = desk.fleet.hear(beat, now_s=now_s)
+        if report is Report.TOO_MANY or not desk.world.hear(beat, now_s=now_s):
             return _refused(503, "there are too many agents already", retry_s=60)
-        body = dump_directive(self._directive(beat, report))
-        return web.Response(body=body, content_type="application/json")
+        body = dump_directive(directive(desk, beat, report))
+        answer = web.Response(body=body, content_type="application/json")
+        if not desk.may_grant:
+            answer.force_close()  # so that the agent finds another operator, should there be one
+        return answer
 
-    def _directive(self, beat: Heartbeat, report: Report) -> Directive:
-        """A pool that is gone leaves its engines alone: they go on as they are. Whoever sent a
-        report that was overtaken has given up on its answer, so that says nothing of sizes."""
-        interval_s = self._world.report_interval_s()
-        pool = self._world.pool((beat.namespace, beat.pool))
-        if pool is None:
-            return Directive(beat.mode, interval_s)
-        if report is Report.OVERTAKEN:
-            return Directive(pool.mode, interval_s)
-        return Directive(
-            pool.mode,
-            interval_s,
-            host_bytes=self._fleet.answer(beat.pod_uid),
-            disk_bytes=disk_limit_bytes(pool, self._fleet.disk_bytes((beat.namespace, beat.pod))),
-            drain=self._fleet.is_leaving(beat.pod_uid),
-        )
+
+def directive(desk: Desk, beat: Heartbeat, report: Report) -> Directive:
+    """A pool that is gone leaves its engines alone: they go on as they are, and so do all where
+    nobody may say what else to do. Whoever sent a report that was overtaken has given up on its
+    answer, so that says nothing of sizes."""
+    world, fleet = desk.world, desk.fleet
+    interval_s = world.report_interval_s()
+    pool = world.pool((beat.namespace, beat.pool))
+    if pool is None or not desk.may_grant:
+        return Directive(beat.mode, interval_s)
+    if report is Report.OVERTAKEN:
+        return Directive(pool.mode, interval_s)
+    return Directive(
+        pool.mode,
+        interval_s,
+        host_bytes=fleet.answer(beat.pod_uid),
+        disk_bytes=disk_limit_bytes(pool, fleet.disk_bytes((beat.namespace, beat.pod))),
+        drain=fleet.is_leaving(beat.pod_uid),
+    )
+
+
+def _elsewhere(away: Away) -> web.Response:
+    """The connection is closed: the next one may lead to another operator."""
+    if away.retry_s is None:
+        answer = _refused(421, away.why)
+    else:
+        answer = _refused(503, away.why, retry_s=away.retry_s)
+    answer.force_close()
+    return answer
 
 
 def _refused(status: int, why: str, *, retry_s: int | None = None) -> web.Response:

@@ -2,7 +2,7 @@
 errors are turned into a few of our own, a class only for what somebody handles."""
 
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -68,12 +68,25 @@ class Busy(Unreachable):
         self.retry_after_s = retry_after_s
 
 
+class NotAllowed(Unreachable):
+    """This program may not write now: another may be doing it."""
+
+
 class ApiClient:
     """One session for the process. Use as an async context manager."""
 
     def __init__(self, access: ApiAccess) -> None:
         self._access = access
         self._session: aiohttp.ClientSession | None = None
+        self._left_s: Callable[[], float] | None = None
+
+    def fenced(self, left_s: Callable[[], float]) -> "ApiClient":
+        """The same session for somebody who may write as long as `left_s()` is more than 0, and no
+        longer: a write that is not answered by then is given up."""
+        assert self._session is not None, "use ApiClient as an async context manager"
+        fenced = ApiClient(self._access)
+        fenced._session, fenced._left_s = self._session, left_s
+        return fenced
 
     async def __aenter__(self) -> Self:
         connector = aiohttp.TCPConnector(
@@ -105,10 +118,15 @@ class ApiClient:
         return await self._call("POST", path, body=body)
 
     async def patch(
-        self, path: str, body: Mapping[str, Any], *, kind: str = MERGE_PATCH
+        self,
+        path: str,
+        body: Mapping[str, Any],
+        *,
+        kind: str = MERGE_PATCH,
+        timeout_s: float = CALL_TIMEOUT_S,
     ) -> dict[str, Any]:
         """Change. Raises NotFound, Conflict, ApiError, Unreachable."""
-        return await self._call("PATCH", path, body=body, content_type=kind)
+        return await self._call("PATCH", path, body=body, content_type=kind, timeout_s=timeout_s)
 
     async def pages(self, path: str, params: Params) -> AsyncIterator[dict[str, Any]]:
         """A list in pages, so that no more than one is held at a time. Raises Expired when the
@@ -164,6 +182,10 @@ class ApiClient:
         if body is not None:
             headers["Content-Type"] = content_type
             data = json.dumps(body).encode()
+        if method != "GET" and self._left_s is not None:
+            timeout_s = min(timeout_s, self._left_s())
+            if timeout_s <= 0:
+                raise NotAllowed("this operator does not lead now")
         limits = aiohttp.ClientTimeout(total=timeout_s, connect=min(CONNECT_TIMEOUT_S, timeout_s))
         try:
             async with self._open().request(

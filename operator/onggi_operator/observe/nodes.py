@@ -54,6 +54,7 @@ class CacheNodeView:
     generation: int
     offer_bytes: int | None
     status: Mapping[str, Any]
+    version: str = ""
 
 
 def project_node(node: Mapping[str, Any]) -> NodeView:
@@ -82,4 +83,5 @@ def project_cache_node(body: Mapping[str, Any]) -> CacheNodeView:
         generation=meta["generation"],
         offer_bytes=None if said is None else int(exact_quantity(str(said))),
         status=body.get("status") or {},
+        version=meta["resourceVersion"],
     )

@@ -48,6 +48,7 @@ class PoolSnapshot:
 
     key: Key
     uid: str
+    version: str
     generation: int
     pool: Pool | PoolUnreadable
     status: Mapping[str, Any]
@@ -69,6 +70,7 @@ class _PoolRecord:
     pool: Pool | PoolUnreadable
     status: Mapping[str, Any]
     ledger: Ledger
+    version: str = ""
     heard: dict[str, Heard] = field(default_factory=dict)
 
 
@@ -106,6 +108,7 @@ class World:
             known = _PoolRecord(meta["uid"], 0, _read(body), status, ledger_of(status))
             self._pools[key] = known
         known.generation, known.status = meta["generation"], status
+        known.version = meta.get("resourceVersion", "")
         known.pool, self._readable = _read(body), None
 
     def lose_pool(self, key: Key) -> None:
@@ -186,6 +189,7 @@ class World:
         return PoolSnapshot(
             key=key,
             uid=record.uid,
+            version=record.version,
             generation=record.generation,
             pool=record.pool,
             status=record.status,
