@@ -29,6 +29,7 @@ from onggi_operator.plan.nodes import (
     told_moves,
 )
 from onggi_operator.plan.quotas import QuotaShare, plan_quota
+from onggi_operator.plan.room import room_of
 from onggi_operator.round_times import RoundTimes
 
 WRITES_PER_ROUND_MAX: Final = 16
@@ -72,6 +73,8 @@ class NodeRounds:
         """Of each pool with a quota, as last shared out."""
         self._allocations: dict[Key, Allocation] = {}
         """Of pools, as last planned, without their quotas."""
+        self.rooms: dict[str, int] = {}
+        """Of nodes that new pods may come to, what nobody is charged for; the roomiest first."""
         self._due: list[_Write] = []
         self._written_s: dict[str, float] = {}
 
@@ -84,6 +87,7 @@ class NodeRounds:
                 there = set(names)
                 self._moves = {n: moves for n, moves in self._moves.items() if n in there}
                 self._written_s = {n: at_s for n, at_s in self._written_s.items() if n in there}
+                self.rooms = {n: room for n, room in self.rooms.items() if n in there}
                 self._share_quotas()
             self._due = []
             found: list[NodeFindings] = []
@@ -95,6 +99,7 @@ class NodeRounds:
                 await self._times.breathe()
             with self._times.thinking():
                 self._allocations = gathered(found)
+                self.rooms = dict(sorted(self.rooms.items(), key=lambda one: (-one[1], one[0])))
 
     async def write(self) -> None:
         """What the last plan noted. Raises Unreachable."""
@@ -158,6 +163,10 @@ class NodeRounds:
         for key, grown_bytes in plan.grown.items():
             self._quotas[key] = self._quotas[key].less(grown_bytes)
         found.append(look_at(node, plan, now_s=now_s))
+        if (room_bytes := room_of(node, plan)) is None:
+            self.rooms.pop(name, None)
+        else:
+            self.rooms[name] = room_bytes
         self._fleet.grant(plan.sharing.sizes, plan.told, plan.moved, now_s=now_s)
         if plan.looked:
             self._fleet.looked(name, now_s=now_s)

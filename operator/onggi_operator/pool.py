@@ -183,6 +183,8 @@ class Pool:
     injection: Injection
     warm_nodes: tuple[str, ...]
     """Nodes with data that no agent has taken over, the last left first. From the status."""
+    room_nodes: tuple[str, ...]
+    """Nodes with memory for one more agent at its largest. From the status."""
 
 
 class PoolUnreadable(Exception):
@@ -234,6 +236,7 @@ def _read(meta: Mapping[str, Any], spec: Mapping[str, Any], status: Mapping[str,
         security=Security(security["runAsUser"], security["group"]),
         injection=_injection(spec["injection"]),
         warm_nodes=_warm_nodes(status.get("nodes") or ()),
+        room_nodes=tuple(status.get("roomNodes") or ()),
     )
 
 

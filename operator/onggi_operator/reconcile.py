@@ -132,6 +132,7 @@ class Reconciler:
                     moves=moves[pool.key],
                     node_uids=node_uids,
                     allocated=self._nodes.allocation_of(pool.key),
+                    rooms=self._nodes.rooms,
                 )
                 if self._is_due(pool, wanted, now_s):
                     due.append((pool, wanted))

@@ -88,6 +88,7 @@ POOL = Pool(
         overhead_bytes=192 * 1024**2,
     ),
     warm_nodes=(),
+    room_nodes=(),
 )
 
 EMPTY_DIR = DiskTier(4 * GI, Medium.EMPTY_DIR, None, None)

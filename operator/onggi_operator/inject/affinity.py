@@ -1,4 +1,5 @@
-"""A soft preference for nodes on which the pool's dead pods left their data.
+"""A soft preference for nodes on which the pool's dead pods left data, and for nodes that have
+memory left for one more of its agents.
 
 Soft: it never keeps a pod from starting elsewhere, and it is added beside whatever the pod prefers
 already. By the Node's own name (matchFields): its hostname label may be another.
@@ -10,20 +11,32 @@ from typing import Any, Final
 from onggi_operator.inject.outcome import Patch
 from onggi_operator.pool import Pool, Scheduling
 
-WEIGHT: Final = 50
+DATA_WEIGHT: Final = 50
 """Of 100: what a user prefers more than anything else goes before it."""
 
+ROOM_WEIGHT: Final = 25
+"""Data are there at once, and room is worth what it will hold one day. A node with both has the sum
+of both."""
+
 PREFERRED_MAX: Final = 10
-"""Nodes named, a term for each since the API takes one name a term; the scheduler looks at all."""
+"""Nodes named for either reason, a term for each since the API takes one name a term; the scheduler
+looks at all, and every pod carries them: some 3 KiB."""
 
 _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
-def preference(spec: Mapping[str, Any], pool: Pool) -> Patch:
-    """Empty for a pod whose node is decided, and where nothing is known to prefer."""
-    if pool.placement.scheduling is Scheduling.OFF or not pool.warm_nodes or spec.get("nodeName"):
+def preference(spec: Mapping[str, Any], pool: Pool, *, disk_bytes: int) -> Patch:
+    """Empty for a pod whose node is decided, and where nothing is known to prefer. A pod without a
+    disk has no use for data."""
+    if pool.placement.scheduling is Scheduling.OFF or spec.get("nodeName"):
         return ()
-    terms = [_term(node) for node in pool.warm_nodes[:PREFERRED_MAX]]
+    warm = pool.warm_nodes[:PREFERRED_MAX] if disk_bytes else ()
+    terms = [
+        *(_term(node, DATA_WEIGHT) for node in warm),
+        *(_term(node, ROOM_WEIGHT) for node in pool.room_nodes[:PREFERRED_MAX]),
+    ]
+    if not terms:
+        return ()
     affinity = spec.get("affinity")
     if not affinity:
         return _add("/spec/affinity", {"nodeAffinity": {_PREFERRED: terms}})
@@ -40,6 +53,6 @@ def _add(path: str, value: object) -> Patch:
     return ({"op": "add", "path": path, "value": value},)
 
 
-def _term(node: str) -> dict[str, Any]:
+def _term(node: str, weight: int) -> dict[str, Any]:
     name = {"key": "metadata.name", "operator": "In", "values": [node]}
-    return {"weight": WEIGHT, "preference": {"matchFields": [name]}}
+    return {"weight": weight, "preference": {"matchFields": [name]}}

@@ -114,7 +114,7 @@ def plan_injection(
         pool=pool,
         init_containers=added,
         volumes=volumes(pool, sizes),
-        preferred=preference(spec, pool) if sizes.disk_bytes else (),
+        preferred=preference(spec, pool, disk_bytes=sizes.disk_bytes),
         gated=gated and install.warm_gates,
     )
     return Injected(operations, status, tuple(doubt.sentence for doubt in doubts), takes)

@@ -1,6 +1,7 @@
 """From a snapshot of a pool to the status it should have."""
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final
 
 from onggi_core.quantity import format_size
@@ -12,6 +13,7 @@ from onggi_operator.plan.census import Census, beats_of, census
 from onggi_operator.plan.conditions import Finding, Reason, Status, Type, written
 from onggi_operator.plan.findings import findings
 from onggi_operator.plan.nodes import ToldMove, move_field
+from onggi_operator.plan.room import plan_room
 from onggi_operator.plan.warm import plan_nodes
 
 LISTED_MAX: Final = 20
@@ -34,10 +36,11 @@ def plan_status(
     node_uids: Mapping[str, str],
     moves: Sequence[ToldMove] = (),
     allocated: Allocation = NOTHING_KNOWN,
+    rooms: Mapping[str, int] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """`now_s` is the monotonic time of heartbeats, `now` the wall clock as the API writes it;
     `node_uids` are the nodes that there are, `moves` those of the pool's agents that nodes last
-    planned, `allocated` what the ledger knows."""
+    planned, `allocated` what the ledger knows, `rooms` what nodes have left."""
     pods = census(world, now_s=now_s)
     found = findings(world, pods, allocated, now=now)
     capacity, used = _bytes(world, pods)
@@ -54,6 +57,7 @@ def plan_status(
         "skipped": [_skipped(pod) for pod in _newest(pods.skipped)],
         "missed": [{"pod": pod.name, "created": pod.created} for pod in _newest(pods.missed)],
         "nodes": plan_nodes(world, pods, node_uids, now_s=now_s, now=now),
+        "roomNodes": plan_room(world, pods, rooms, now_s=now_s),
         "moves": [{"node": move.node, **move_field(move)} for move in moves[:LISTED_MAX]],
         "quota": quota_field(allocated.quota, world.status.get("quota")),
         "capacity": capacity,
