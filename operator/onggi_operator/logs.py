@@ -36,3 +36,5 @@ def set_up(level: str) -> None:
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     for name in ("aiohttp.access", "kopf", "asyncio"):
         logging.getLogger(name).setLevel(logging.WARNING)
+    # It warns that it has no signals to take: it shall not have them.
+    logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)
