@@ -19,6 +19,7 @@ IMAGES: Final = {
     "agent.image": os.environ.get("E2E_AGENT_IMAGE", "localhost/onggi-agent:dev"),
 }
 VALUES: Final = {
+    "operator.replicas": "1",  # its restarts and counters are watched; two are tests/control's
     "operator.statusIntervalSeconds": "2",
     "operator.heartbeatIntervalSeconds": "1",
     "operator.restartMissed": "true",

@@ -23,6 +23,7 @@ from onggi_operator.plan.allocation import Allocation
 from onggi_operator.plan.conditions import Type
 from onggi_operator.plan.quotas import QuotaShare
 from onggi_operator.plan.status import plan_status
+from onggi_operator.round_times import RoundTimes
 from onggi_operator.tenancy import PoolQuota, PoolUse
 from onggi_operator.webhook.server import AdmissionServer
 from onggi_sidecar.figures import gather_figures
@@ -89,6 +90,7 @@ def control_page(kit: Any) -> str:
     registry.register(PoolMetrics(lambda: world.snapshot(now_s=100), lambda: 100))
     AdmissionServer(None, None, registry)  # type: ignore[arg-type]
     HeartbeatServer(None, None, lambda: 100, registry)  # type: ignore[arg-type]
+    RoundTimes(registry)
     tell_leading(lambda: True, registry)
     return generate_latest(registry).decode()
 

@@ -29,11 +29,12 @@ def room_of(node: NodeSnapshot, plan: NodePlan) -> int | None:
 def plan_room(
     world: PoolSnapshot, pods: Census, rooms: Mapping[str, int], *, now_s: float
 ) -> list[str]:
-    """The status's `roomNodes`, by name; `rooms` has the roomiest first. Who is on the list stays as long as it has room, so that
-    pools' statuses do not change with every grant; then nodes where the pool's agents run, and
-    those with the most room. None for a pool whose pods ask for all that their agents may ever
-    have: the scheduler knows of that. An operator that begins believes the last one until every
-    agent had time to report, for until then it charges them all that they could hold."""
+    """The status's `roomNodes`, by name; `rooms` has the roomiest first. Who is on the list stays
+    as long as it has room, so that pools' statuses do not change with every grant; then nodes where
+    the pool's agents run, and those with the most room. None for a pool whose pods ask for all that
+    their agents may ever have: the scheduler knows of that. An operator that begins believes the
+    last one until every agent had time to report, for until then it charges them all that they
+    could hold."""
     pool = world.pool
     if not isinstance(pool, Pool) or pool.memory.min_bytes >= pool.memory.max_bytes:
         return []
