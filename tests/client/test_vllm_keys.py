@@ -156,6 +156,9 @@ class Hf:
     def to_dict(self) -> dict[str, Any]:
         return self.fields
 
+    def __repr__(self) -> str:
+        return f"Hf({self.fields})"
+
 
 def config(**changes: Any) -> tuple[Any, Any]:
     model = {"model": "org/name", "dtype": "torch.bfloat16", "hf_config": Hf(), "seed": 0}
