@@ -169,9 +169,9 @@ def test_many_agents_report_less_often_and_may_be_silent_for_longer(kit: Any) ->
     assert world.report_interval_s() == 5
     for pod in pods:
         world.hear(kit.beat(pod.name), now_s=99)
-    assert world.report_interval_s() == 15
+    assert world.report_interval_s() == 18
     (snapshot,) = world.snapshot(now_s=100)
-    assert snapshot.fresh_s == 45
+    assert snapshot.fresh_s == 54
 
 
 def test_a_pool_made_anew_under_an_old_name_starts_from_nothing(kit: Any) -> None:
