@@ -1,6 +1,6 @@
 """A KVCachePool as a value: its spec, and what of its status new pods go by. Holds no defaults: the
-schema fills in every field, and one that is absent here means an object that never passed the API
-server."""
+schema fills in every field, and `later_fields` those that the cluster's schema does not have. One
+that is absent after that means an object that never passed the API server."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,9 @@ from onggi_core.heartbeat import Mode
 from onggi_core.policy.names import PolicyName
 from onggi_core.quantity import parse_quantity
 from onggi_operator.durations import duration_s
+from onggi_operator.later_fields import completed
 from onggi_operator.lifecycle import Lifecycle, read_lifecycle
+from onggi_operator.placement import Placement, read_placement
 from onggi_operator.tenancy import PoolQuota, read_pool_quota
 
 
@@ -96,34 +98,6 @@ class DiskTier:
     storage_class: str | None
 
 
-class Rebalance(str, Enum):
-    """Whether memory moves between the agents of a node."""
-
-    AUTO = "Auto"
-    DRY_RUN = "DryRun"
-    """Planned and told, not done."""
-    OFF = "Off"
-
-
-class Scheduling(str, Enum):
-    """Whether new pods are drawn to nodes that suit them."""
-
-    PREFER = "Prefer"
-    OFF = "Off"
-
-
-@dataclass(frozen=True, slots=True)
-class Placement:
-    """`step_bytes` bounds what one agent wins or loses in `interval_s`; a move that promises less
-    than `threshold_percent` more hits is not made."""
-
-    rebalance: Rebalance
-    interval_s: int
-    step_bytes: int
-    threshold_percent: int
-    scheduling: Scheduling
-
-
 @dataclass(frozen=True, slots=True)
 class Failure:
     """What one read or write of the disk may take."""
@@ -200,18 +174,10 @@ def read_pool(body: Mapping[str, Any]) -> Pool:
     """Read an object as the API server returns it. Raises PoolUnreadable."""
     meta = body["metadata"]
     try:
-        return _read(meta, body["spec"], body.get("status") or {})
+        return _read(meta, completed(body["spec"]), body.get("status") or {})
     except (KeyError, TypeError, ValueError) as fault:
-        problem = _older(fault) if isinstance(fault, KeyError) else str(fault)
-        raise PoolUnreadable(str(meta.get("name")), problem) from fault
-
-
-def _older(missing: KeyError) -> str:
-    """The schema fills every field in, so one that is absent was not in the schema."""
-    return (
-        f"the field {missing} is missing: the cluster's CustomResourceDefinition kvcachepools is"
-        " older than this operator; apply the one that came with it"
-    )
+        missing = f"the field {fault} is missing" if isinstance(fault, KeyError) else str(fault)
+        raise PoolUnreadable(str(meta.get("name")), missing) from fault
 
 
 def _read(meta: Mapping[str, Any], spec: Mapping[str, Any], status: Mapping[str, Any]) -> Pool:
@@ -229,7 +195,7 @@ def _read(meta: Mapping[str, Any], spec: Mapping[str, Any], status: Mapping[str,
         hugepages=Hugepages(tiers["Memory"]["memory"]["hugepages"]),
         policy=POLICIES[spec["eviction"]["policy"]],
         disk=_disk(tiers["LocalDisk"]["localDisk"]) if "LocalDisk" in tiers else None,
-        placement=_placement(spec["placement"]),
+        placement=read_placement(spec["placement"]),
         quota=read_pool_quota(spec["quota"]),
         lifecycle=read_lifecycle(spec["lifecycle"]),
         failure=Failure(duration_s(spec["failure"]["diskDeadline"])),
@@ -267,16 +233,6 @@ def _disk(disk: Mapping[str, Any]) -> DiskTier:
         medium=Medium(disk["medium"]),
         path=disk.get("path"),
         storage_class=disk.get("claimTemplate", {}).get("storageClassName"),
-    )
-
-
-def _placement(placement: Mapping[str, Any]) -> Placement:
-    return Placement(
-        rebalance=Rebalance(placement["rebalance"]),
-        interval_s=duration_s(placement["interval"]),
-        step_bytes=parse_quantity(str(placement["step"])),
-        threshold_percent=placement["threshold"],
-        scheduling=Scheduling(placement["scheduling"]),
     )
 
 

@@ -23,6 +23,7 @@ from onggi_operator.inject.plan import plan_injection
 from onggi_operator.inject.quota import Quota, read_quota
 from onggi_operator.inject.request import read_request
 from onggi_operator.lifecycle import Lifecycle, WarmGate
+from onggi_operator.placement import Placement, Rebalance, Scheduling
 from onggi_operator.pool import (
     Configure,
     DiskTier,
@@ -34,10 +35,7 @@ from onggi_operator.pool import (
     Injection,
     Medium,
     MemoryTier,
-    Placement,
     Pool,
-    Rebalance,
-    Scheduling,
     Security,
     UpdatePolicy,
 )

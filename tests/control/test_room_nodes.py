@@ -8,10 +8,11 @@ import pytest
 from onggi_core.heartbeat import TierBytes
 from onggi_operator.observe.fleet import NodeSnapshot
 from onggi_operator.observe.nodes import CacheNodeView, NodeView
+from onggi_operator.placement import Scheduling
 from onggi_operator.plan.grants import plan_node
 from onggi_operator.plan.room import ROOM_NODES_MAX, room_of
 from onggi_operator.plan.status import plan_status
-from onggi_operator.pool import Scheduling, read_pool
+from onggi_operator.pool import read_pool
 
 GI = 1 << 30
 NOW, NOW_S = "2026-01-01T02:00:00Z", 100.0

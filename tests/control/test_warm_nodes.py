@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from onggi_core.heartbeat import TierBytes
+from onggi_operator.placement import Scheduling
 from onggi_operator.plan.status import plan_status
-from onggi_operator.pool import Scheduling, read_pool
+from onggi_operator.pool import read_pool
 
 T0 = "2026-01-01T02:00:00Z"
 T1 = "2026-01-01T02:00:10Z"

@@ -14,7 +14,8 @@ import yaml
 
 from onggi_core.heartbeat import Mode
 from onggi_operator.lifecycle import WarmUntil
-from onggi_operator.pool import Configure, EngineKind, Medium, Rebalance, UpdatePolicy, read_pool
+from onggi_operator.placement import Rebalance
+from onggi_operator.pool import Configure, EngineKind, Medium, UpdatePolicy, read_pool
 
 STORED = Path(__file__).parent / "stored"
 OBJECTS = list(yaml.safe_load_all((STORED / "objects.yaml").read_text()))

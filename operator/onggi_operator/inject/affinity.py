@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from onggi_operator.inject.outcome import Patch
-from onggi_operator.pool import Pool, Scheduling
+from onggi_operator.placement import Scheduling
+from onggi_operator.pool import Pool
 
 DATA_WEIGHT: Final = 50
 """Of 100: what a user prefers more than anything else goes before it."""

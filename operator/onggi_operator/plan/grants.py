@@ -7,12 +7,13 @@ from typing import Final
 
 from onggi_operator.kube.reflector import Key
 from onggi_operator.observe.fleet import AgentSnapshot, NodeSnapshot
+from onggi_operator.placement import Rebalance
 from onggi_operator.plan.claims import claim_of, listens
 from onggi_operator.plan.ledger import Claim, Room, settle
 from onggi_operator.plan.quotas import QuotaShare
 from onggi_operator.plan.rebalance import UNIT_BYTES, Sharing, Taker, Why, share_out
 from onggi_operator.plan.worth import worth_of
-from onggi_operator.pool import Medium, Pool, Rebalance
+from onggi_operator.pool import Medium, Pool
 
 SHARE_DEFAULT: Final = 0.5
 """Of what no pod on the node asked for."""

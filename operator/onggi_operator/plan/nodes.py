@@ -7,10 +7,11 @@ from typing import Any, Final
 from onggi_core.quantity import format_size
 from onggi_operator.kube.reflector import Key
 from onggi_operator.observe.fleet import AgentSnapshot, NodeSnapshot
+from onggi_operator.placement import Rebalance
 from onggi_operator.plan.grants import NodePlan
 from onggi_operator.plan.ledger import charged
 from onggi_operator.plan.rebalance import Move, Why
-from onggi_operator.pool import Pool, Rebalance
+from onggi_operator.pool import Pool
 
 GRANTS_MAX: Final = 512
 MOVES_MAX: Final = 64
