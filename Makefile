@@ -4,6 +4,8 @@ VENV := .venv
 PY := $(VENV)/bin/python
 READY := $(VENV)/.ready
 PYTHON ?= python3
+# of tests, each with an API server of its own (half a GiB)
+WORKERS ?= 2
 
 .PHONY: help demo test lint format images e2e soak bench clean
 
@@ -26,7 +28,7 @@ demo: $(READY) ## a real model, cold, warm from memory and warm from disk after 
 	@$(PY) examples/01-warm-restart/demo.py
 
 test: $(READY) ## unit, property, agent and chart tests
-	@$(PY) -m pytest
+	@$(PY) -m pytest -n $(WORKERS) --dist loadfile
 
 lint: $(READY) ## format, lint, types, import contracts
 	@$(VENV)/bin/ruff format --check .

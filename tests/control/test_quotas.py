@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from prometheus_client import CollectorRegistry
 
 from onggi_core.heartbeat import Demand, Heartbeat, Mode, TierBytes
 from onggi_operator.node_rounds import NodeRounds
@@ -17,6 +18,7 @@ from onggi_operator.observe.nodes import NodeView
 from onggi_operator.observe.pods import AgentSizes, PodView
 from onggi_operator.plan.quotas import QuotaShare
 from onggi_operator.pool import Pool, read_pool
+from onggi_operator.round_times import RoundTimes
 from onggi_operator.tenancy import PoolQuota
 
 UNIT: Final = 64 << 20
@@ -83,6 +85,7 @@ class Scene:
             self,  # type: ignore[arg-type] # all of a world that rounds read
             self.fleet,
             lambda: self.now_s,
+            RoundTimes(CollectorRegistry()),
             share=1.0,
         )
 
