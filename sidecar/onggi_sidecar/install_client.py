@@ -1,8 +1,8 @@
 """`onggi install-client FOLDER`: the client's files, where an engine's Python will find them.
 
-The folder goes on the engine's PYTHONPATH; the metadata beside the packages is what makes vLLM see
-the plugin there, without pip and without a change to its image. The engine brings its own Python,
-3.10 to 3.13, so only sources are copied, no compiled files.
+The folder goes on the engine's PYTHONPATH; the metadata beside the packages is what makes vLLM and
+SGLang see their plugins there, without pip and without a change to an image. The engine brings its
+own Python, 3.10 to 3.13, so only sources are copied, no compiled files.
 """
 
 import os
@@ -18,7 +18,7 @@ from typing import Final
 PACKAGES: Final = ("onggi", "onggi_core")
 """What runs inside an engine. The agent and the operator stay behind."""
 
-PLUGIN_GROUPS: Final = ("vllm.general_plugins",)
+PLUGIN_GROUPS: Final = ("vllm.general_plugins", "sglang.srt.plugins")
 """Entry points that an engine reads. The others, such as our command line, need packages that are
 not copied."""
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from agent_process import REPOSITORY, BareClient, StartAgent, ready, until
 
+from onggi.connectors.sglang import plugin as sglang_plugin
 from onggi.connectors.vllm import plugin
 from onggi_operator import names
 from onggi_sidecar.doctor import agent, flags, manifest
@@ -170,6 +171,12 @@ def test_the_flags_are_those_that_the_plugin_fills_in() -> None:
     (line,) = [line for line in flags.told() if "vLLM" in line and "--kv" in line]
     assert json.loads(line.split("'")[1]) == flags.VLLM_CONNECTOR
     assert flags.IN_A_POD == (names.CLIENT_PATH, names.SOCKET_PATH)
+
+
+def test_the_flags_for_sglang_are_those_that_its_plugin_hints_at() -> None:
+    assert flags.SGLANG_CONFIG == sglang_plugin.CONFIG
+    first, second = (line for line in flags.told() if "hicache" in line)
+    assert " ".join(f"{first} {second}".split()[1:]) == " ".join(sglang_plugin.FLAGS)
 
 
 def doctor(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:

@@ -27,6 +27,7 @@ def _load(name: str) -> ModuleType:
 
 fake_agent = _load("fake_agent")
 stand_ins = _load("vllm_stand_ins")
+sglang_stand_ins = _load("sglang_stand_ins")
 _load("tiny_engine")
 _load("engine_harness")
 
@@ -64,3 +65,33 @@ def make_sides() -> Iterator[Any]:
 def agent(make_agent: Any) -> Any:
     """4 MiB of host tier, no disk."""
     return make_agent()
+
+
+@pytest.fixture(params=["stand-ins", pytest.param("wheel", marks=pytest.mark.timeout(600))])
+def sglang(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """SGLang's classes; set_arguments() says what its engine was started with."""
+    module = "onggi.connectors.sglang.storage"
+    monkeypatch.delitem(sys.modules, module, raising=False)
+    if request.param == "wheel":
+        kind: Any = _load("sglang_wheel").Wheel(monkeypatch)
+    else:
+        kind = sglang_stand_ins.StandIns(monkeypatch)
+    yield kind
+    sys.modules.pop(module, None)
+
+
+@pytest.fixture
+def make_rank(request: pytest.FixtureRequest, sglang: Any) -> Iterator[Any]:
+    """Makes ranks of one engine on an agent; closed at the end."""
+    made = []
+
+    def make(*, agent: Any = None, socket: str = "", arguments: Any = None, **kwargs: Any) -> Any:
+        if not socket:
+            socket = (agent or request.getfixturevalue("agent")).socket_path
+        sglang.set_arguments(sglang_stand_ins.arguments(**(arguments or {})))
+        made.append(sglang_stand_ins.Rank(sglang, socket, **kwargs))
+        return made[-1]
+
+    yield make
+    for rank in made:
+        rank.storage.close()

@@ -30,12 +30,13 @@ def test_the_client_imports_from_the_folder_alone(tmp_path: Path) -> None:
     assert not (tmp_path / "onggi_sidecar").exists()
 
 
-def test_the_plugin_is_found_by_its_metadata(tmp_path: Path) -> None:
+def test_the_plugins_are_found_by_their_metadata(tmp_path: Path) -> None:
     install_client(tmp_path)
     (found,) = distributions(path=[str(tmp_path)])
     assert found.metadata["Name"] == "onggi"
     assert [(p.group, p.name, p.value) for p in found.entry_points] == [
-        ("vllm.general_plugins", "onggi", "onggi.connectors.vllm.plugin:register")
+        ("vllm.general_plugins", "onggi", "onggi.connectors.vllm.plugin:register"),
+        ("sglang.srt.plugins", "onggi", "onggi.connectors.sglang.plugin:register"),
     ]
 
 

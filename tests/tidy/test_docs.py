@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 import onggi
+from onggi.connectors.sglang import plugin as sglang_plugin
+from onggi.connectors.sglang.options import Options as SGLangOptions
 from onggi.connectors.vllm.options import Options
 from onggi.connectors.vllm.tally import COUNTERS
 from onggi_core.engine.session import TICKETS_MAX
@@ -44,6 +46,14 @@ def test_the_vllm_page_names_every_metric_and_setting() -> None:
     for counter, meaning in COUNTERS.items():
         assert f"| `vllm:onggi_{counter}_total` | {meaning} |" in text
     for setting in fields(Options):
+        assert f"| `{setting.name}` |" in text
+
+
+def test_the_sglang_page_has_the_flags_and_every_setting() -> None:
+    text = (DOCS / "sglang.md").read_text()
+    command = " ".join(text.replace("\\\n", " ").split())
+    assert " ".join(sglang_plugin.FLAGS) in command
+    for setting in fields(SGLangOptions):
         assert f"| `{setting.name}` |" in text
 
 

@@ -1,5 +1,5 @@
 """Connectors: how an engine's own plug points reach the client, one folder an engine.
 
-Lives here: vllm/. May import: onggi, onggi_core and that engine (lazily, so that this package can
-be imported anywhere). Not here: the client itself.
+Lives here: vllm/, sglang/. May import: onggi, onggi_core and that engine (lazily, so that this
+package can be imported anywhere). Not here: the client itself.
 """

@@ -1,7 +1,8 @@
 """The flags by which an engine is given the client by hand."""
 
 import json
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 VLLM_CONNECTOR: Final = {
     "kv_connector": "OnggiConnector",
@@ -11,6 +12,19 @@ VLLM_CONNECTOR: Final = {
 }
 """What the plugin fills in where it is loaded; a test compares the two."""
 
+SGLANG_CONFIG: Final = {
+    "backend_name": "onggi",
+    "module_path": "onggi.connectors.sglang",
+    "class_name": "OnggiStorage",
+    "interface_v1": 1,
+    "hicache_storage_pass_prefix_keys": True,
+}
+SGLANG_FLAGS: Final = (
+    "--enable-hierarchical-cache --hicache-mem-layout page_first",
+    "--hicache-storage-backend dynamic",
+)
+"""What its plugin hints at; a test compares the two."""
+
 
 IN_A_POD: Final = ("/opt/onggi", "/run/onggi/agent.sock")
 """Where the webhook puts the client and the socket; a test compares them."""
@@ -19,8 +33,14 @@ IN_A_POD: Final = ("/opt/onggi", "/run/onggi/agent.sock")
 def told(folder: str = IN_A_POD[0], socket: str = IN_A_POD[1]) -> list[str]:
     """For a terminal. folder: where the client is."""
     return [
-        "Where an engine loads no plugins (VLLM_PLUGINS, configure: Manual) its flags are:",
-        f"  vLLM    --kv-transfer-config '{json.dumps(VLLM_CONNECTOR, separators=(',', ':'))}'",
-        "  SGLang  none: this version brings no connector for it",
+        "Where an engine loads no plugins (VLLM_PLUGINS, configure: Manual), and for SGLang in any"
+        " case, its flags are:",
+        f"  vLLM    --kv-transfer-config '{_compact(VLLM_CONNECTOR)}'",
+        f"  SGLang  {' '.join(SGLANG_FLAGS)}",
+        f"          --hicache-storage-backend-extra-config '{_compact(SGLANG_CONFIG)}'",
         f"and in its environment PYTHONPATH={folder} and ONGGI_SOCKET={socket}.",
     ]
+
+
+def _compact(config: Mapping[str, Any]) -> str:
+    return json.dumps(config, separators=(",", ":"))
