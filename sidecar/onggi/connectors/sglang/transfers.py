@@ -92,9 +92,10 @@ def _give(client: Client, ticket: StoreTicket, rows: Sequence[Row]) -> list[bool
             pages = ticket.pages()
             arena = client.arena(pages)
             chosen = [rows[number] for number in granted]
-            may = arena is not None and client.now_s() < pages.expires_s
-            if may and arena.copy_in(_pieces(pages.offsets, chosen)):
-                outcome = StoreOutcome.SEALED if client.now_s() < pages.expires_s else outcome
+            if arena is not None and client.now_s() < pages.expires_s:
+                whole = arena.copy_in(_pieces(pages.offsets, chosen))
+                if whole and client.now_s() < pages.expires_s:
+                    outcome = StoreOutcome.SEALED
         finally:
             sealed = client.finish_store(ticket, outcome) == len(granted)
     there = (StoreSlot.EXISTS, StoreSlot.BUSY)
