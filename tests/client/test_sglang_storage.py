@@ -128,7 +128,7 @@ def test_ranks_of_a_latent_share_what_the_first_one_writes(make_rank: Any) -> No
 
 def test_the_chain_is_told_what_it_follows(make_rank: Any, monkeypatch: Any) -> None:
     rank, keys = make_rank(), hashes(4)
-    client = rank.storage._kv.client
+    client = rank.storage._pools.main.client
     asked: list[tuple[list[bytes], bytes]] = []
     prepare = client.store_prepare
 

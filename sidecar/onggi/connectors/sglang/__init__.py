@@ -2,10 +2,10 @@
 
 The engine owns its host pool and decides what is backed up and prefetched; this copies pages
 between that pool and the agent's arena, once and without packing. storage.py is the interface;
-start.py puts a pool together out of identity.py (when two pages are the same), pages.py (where a
-page's bytes lie), pools.py (asked by key) and transfers.py (the copies); hits.py is how far a
-prefix of several pools can be restored, plugin.py a hint at the flags. Only storage.py imports
-SGLang, start.py and pages.py torch; the rest can be tested without.
+shown.py has the pools that the engine showed, start.py puts one together out of identity.py (when
+two pages are the same), pages.py (where a page's bytes lie), pools.py (asked by key) and
+transfers.py (the copies); hits.py is how far a prefix of several pools can be restored, plugin.py a
+hint at the flags. SGLang is imported by storage.py and start.py, torch by pages.py.
 """
 
 from __future__ import annotations

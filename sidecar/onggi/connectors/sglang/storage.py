@@ -21,11 +21,10 @@ from onggi.connectors.sglang.guard import Faults, guarded, log
 from onggi.connectors.sglang.hits import trailing_stops
 from onggi.connectors.sglang.keys import OF_THIS_PROCESS
 from onggi.connectors.sglang.options import Options, read_options
-from onggi.connectors.sglang.pools import FlatPool, Pool
-from onggi.connectors.sglang.start import STANDS_BACK, Maker, attach
+from onggi.connectors.sglang.pools import Pool
+from onggi.connectors.sglang.shown import ShownPools
+from onggi.connectors.sglang.start import Maker
 from onggi.connectors.sglang.stats import Moved
-
-KV = str(PoolName.KV.value)
 
 
 def _none(*_: Any, **__: Any) -> None:
@@ -63,12 +62,9 @@ class OnggiStorage(HiCacheStorage):  # type: ignore[misc]
         self.faults = Faults()
         self.moved = Moved()
         self._config = storage_config
-        self._pools: dict[str, Pool] = {}
-        self._packed: FlatPool | None = None
-        self._is_logical = False
-        self._closed = False
-        self._maker = Maker(storage_config, self._read_options())
-        if not self._maker.options.socket and not self.faults.total:
+        options = self._read_options()
+        self._pools = ShownPools(Maker(storage_config, options))
+        if not options.socket and not self.faults.total:
             log.warning("onggi: this engine goes on without its storage: ONGGI_SOCKET is not set")
 
     @guarded(lambda: Options(socket=""))
@@ -80,65 +76,22 @@ class OnggiStorage(HiCacheStorage):  # type: ignore[misc]
     @guarded(_none)
     def register_mem_pool_host(self, mem_pool_host: Any) -> None:
         super().register_mem_pool_host(mem_pool_host)
-        self._open_main(mem_pool_host)
+        self._pools.show(PoolName.KV, mem_pool_host)
 
     @guarded(_none)
     def register_mem_host_pool_v2(self, host_pool: Any, host_pool_name: Any) -> None:
         super().register_mem_host_pool_v2(host_pool, host_pool_name)
-        name = str(getattr(host_pool_name, "value", host_pool_name))
-        if name == KV:
-            self._open_main(host_pool)
-        else:
-            self._open(name, host_pool)
+        self._pools.show(host_pool_name, host_pool)
 
     @guarded(_none)
     def on_host_pools_registered(self) -> None:
-        pools = [*self._pools.values(), *([self._packed] if self._packed else ())]
-        there = attach(pools) if pools else False
-        names = ", ".join(self._pools) or ("kv" if pools else "no pool")
-        log.info("onggi: keeps %s; agent %s", names, "attached" if there else "not there yet")
-
-    def _open_main(self, host: Any) -> None:
-        """The pool of whole attention's KV, in the form that the engine asks for it."""
-        self._is_logical = getattr(host, "kv_buffer", None) is None
-        if self._is_logical:
-            return  # an anchor without memory: other pools carry what belongs to its pages
-        if self._maker.options.interface_v1:
-            self._open(KV, host)
-        elif self._packed is None or self._packed.host is not host:
-            pool = self._made(KV, host, packed=True)
-            assert pool is None or isinstance(pool, FlatPool)
-            self._packed = pool
-
-    def _open(self, name: str, host: Any) -> None:
-        present = self._pools.pop(name, None)
-        if present is None or present.host is not host:
-            pool = self._made(name, host)
-            if present is not None:
-                present.client.close()
-            present = pool
-        if present is not None:
-            self._pools[name] = present
-
-    def _made(self, name: str, host: Any, *, packed: bool = False) -> Pool | None:
-        if self._closed or not self._maker.options.socket:
-            return None
-        try:
-            return self._maker.pool(name, host, packed=packed)
-        except STANDS_BACK as why:
-            log.warning("onggi: pool %s is not kept: %s", name, why)
-            return None
-
-    @property
-    def _kv(self) -> Pool | None:
-        """Where the pages of the engine's main pool are, in the form that it chose."""
-        return self._pools.get(KV) if self._maker.options.interface_v1 else self._packed
+        self._pools.attach()
 
     # ---- pages of the main pool, in place
 
     @guarded(_zero)
     def batch_exists(self, keys: list[str], extra_info: Any = None) -> int:  # noqa: ARG002
-        return self._kv.leading(keys) if keys and self._kv else 0
+        return self._pools.main.leading(keys) if keys and self._pools.main else 0
 
     @guarded(_no_each)
     def batch_get_v1(
@@ -147,18 +100,18 @@ class OnggiStorage(HiCacheStorage):  # type: ignore[misc]
         host_indices: Any,
         extra_info: Any = None,  # noqa: ARG002
     ) -> list[bool]:
-        if self._is_logical:
+        if self._pools.is_logical:
             return [True] * len(keys)
-        return self._get(self._pools.get(KV), keys, host_indices)
+        return self._get(self._pools.get(PoolName.KV), keys, host_indices)
 
     @guarded(_no_each)
     def batch_set_v1(
         self, keys: list[str], host_indices: Any, extra_info: Any = None
     ) -> list[bool]:
-        if self._is_logical:
+        if self._pools.is_logical:
             return [True] * len(keys)
         prefix = getattr(extra_info, "prefix_keys", None)
-        return self._set(self._pools.get(KV), keys, host_indices, prefix)
+        return self._set(self._pools.get(PoolName.KV), keys, host_indices, prefix)
 
     def _get(self, pool: Pool | None, keys: Sequence[str], host_indices: Any) -> list[bool]:
         if pool is None or not keys:
@@ -196,10 +149,10 @@ class OnggiStorage(HiCacheStorage):  # type: ignore[misc]
         extra_info: Any = None,  # noqa: ARG002
     ) -> Any:
         """Lengths of prefixes that can be restored whole, by each pool's rule."""
-        if self._is_logical:
+        if self._pools.is_logical:
             pages = len(keys)
         else:
-            pages = self._kv.leading(keys) if keys and self._kv else 0
+            pages = self._pools.main.leading(keys) if keys and self._pools.main else 0
         hits: dict[Any, int] = {PoolName.KV: pages} if pages else {}
         stops = list(range(1, pages + 1))
         for transfer in pool_transfers or ():
@@ -214,7 +167,7 @@ class OnggiStorage(HiCacheStorage):  # type: ignore[misc]
 
     def _stops(self, keys: Sequence[str], transfer: Any) -> list[int]:
         """Lengths of prefixes that one pool can restore, in ascending order."""
-        pool = self._pools.get(str(getattr(transfer.name, "value", transfer.name)))
+        pool = self._pools.get(transfer.name)
         if pool is None:
             return []
         if transfer.hit_policy == PoolHitPolicy.ALL_PAGES:
@@ -249,11 +202,10 @@ class OnggiStorage(HiCacheStorage):  # type: ignore[misc]
         """One pool that fails is a miss of its own and none of the others."""
         results: dict[Any, list[bool]] = {}
         for one in transfers:
-            name = str(getattr(one.name, "value", one.name))
             try:
-                results[one.name] = do(self._pools.get(name), one)
+                results[one.name] = do(self._pools.get(one.name), one)
             except Exception as error:  # noqa: BLE001 - as guarded() does for a whole call
-                self.faults.note(f"pool {name}", error)
+                self.faults.note(f"pool {getattr(one.name, 'value', one.name)}", error)
                 results[one.name] = [False] * len(one.keys or ())
         return results
 
@@ -276,7 +228,7 @@ class OnggiStorage(HiCacheStorage):  # type: ignore[misc]
         target_locations: Any = None,
         target_sizes: Any = None,  # noqa: ARG002
     ) -> list[Any]:
-        pool = self._packed
+        pool = self._pools.packed
         if pool is None or not keys:
             return [None] * len(keys)
         if target_locations is None:
@@ -305,7 +257,7 @@ class OnggiStorage(HiCacheStorage):  # type: ignore[misc]
         target_locations: Any = None,
         target_sizes: Any = None,  # noqa: ARG002
     ) -> bool:
-        pool, pages = self._packed, target_locations if values is None else values
+        pool, pages = self._pools.packed, target_locations if values is None else values
         if pool is None or not keys or pages is None:
             return False
         if not pool.written:
@@ -317,7 +269,7 @@ class OnggiStorage(HiCacheStorage):  # type: ignore[misc]
 
     @guarded(_no)
     def exists(self, key: str) -> bool:
-        return self._kv is not None and self._kv.has(key)
+        return self._pools.main is not None and self._pools.main.has(key)
 
     # ---- life
 
@@ -336,8 +288,4 @@ class OnggiStorage(HiCacheStorage):  # type: ignore[misc]
     @guarded(_none, always=True)
     def close(self) -> None:
         """Ends the sessions; what is asked afterwards misses."""
-        self._closed = True
-        pools = [*self._pools.values(), *([self._packed] if self._packed else ())]
-        self._pools, self._packed = {}, None
-        for pool in pools:
-            pool.client.close()
+        self._pools.close()
