@@ -109,13 +109,16 @@ def room_on_disk(state: State, space: Space, run: Sequence[int], use: int) -> bo
 
 def offer_again(state: State, run: Sequence[int]) -> None:
     """A prompt asked for blocks that the host tier holds: those that the disk tier turned away, or
-    gave up since, are worth more now."""
+    gave up since, are worth more now. Each was asked for as often as the last, whose count alone
+    a hit moves."""
     if not state.disk_decides:
         return
     on_disk = state.disk.pages.states_of(run)
     at = on_disk.find(PageState.FREE)
+    ranking = state.host.ranking
     while at >= 0:
         state.dirty.setdefault(run[at])
+        ranking.recall(run[at], ranking.count_of(run[-1]))
         at = on_disk.find(PageState.FREE, at + 1)
 
 
