@@ -29,6 +29,7 @@ fake_agent = _load("fake_agent")
 stand_ins = _load("vllm_stand_ins")
 sglang_stand_ins = _load("sglang_stand_ins")
 _load("tiny_engine")
+_load("grouped_engine")
 _load("engine_harness")
 
 

@@ -13,7 +13,8 @@ from vllm_stand_ins import BLOCK, Request
 from onggi import block_keys
 from onggi.connectors.vllm import options, weights
 from onggi.connectors.vllm.adapters import Adapters
-from onggi.connectors.vllm.identity import StandBack, check_supported, identity, say_what_changed
+from onggi.connectors.vllm.hybrid.kinds import Kind, StandBack
+from onggi.connectors.vllm.identity import check_supported, identity, say_what_changed
 from onggi.connectors.vllm.keys import RequestKeys
 from onggi.connectors.vllm.options import Options, read_options
 from onggi.connectors.vllm.weights import WeightsUnknown, revision
@@ -147,6 +148,9 @@ class SlidingWindowSpec(FullAttentionSpec):
     pass
 
 
+PLAIN = Kind((0,), 16)
+
+
 class Hf:
     _commit_hash = "c0ffee"
 
@@ -196,11 +200,14 @@ def config(**changes: Any) -> tuple[Any, Any]:
     return vllm_config, SimpleNamespace(kv_cache_groups=groups, **kv)
 
 
-def print_of(options: Options | None = None, *, isa: str = "vec", **changes: Any) -> bytes:
+def print_of(
+    options: Options | None = None, *, isa: str = "vec", kind: Kind = PLAIN, **changes: Any
+) -> bytes:
     vllm_config, kv_cache_config = config(**changes)
     fields = identity(
         vllm_config,
         kv_cache_config,
+        kind,
         options or Options(socket=""),
         engine_version="0.32.0",
         tp_rank=0,
@@ -225,6 +232,8 @@ def print_of(options: Options | None = None, *, isa: str = "vec", **changes: Any
         {"kv_cache_layout": "BLHNC"},
         {"model": "org/other"},
         {"isa": "amx"},
+        {"kind": Kind((0,), 16, reach=63)},
+        {"kind": Kind((0, 1), 16), "groups": 2},
         {"options": Options(socket="", revision="two")},
         {"options": Options(socket="", tenant="b")},
     ],
@@ -250,18 +259,14 @@ def test_what_does_not_leaves_it(change: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"groups": 2}, "2 KV cache groups"),
-        ({"spec": SlidingWindowSpec()}, "SlidingWindowSpec are not kept"),
         ({"decode_context_parallel_size": 2}, "decode_context_parallel_size is 2"),
         ({"calculate_kv_scales": True}, "calculate_kv_scales is on"),
     ],
 )
 def test_what_is_not_kept_yet_is_said(change: dict[str, Any], said: str) -> None:
-    if "spec" in change:
-        change["spec"].sliding_window = 128
     with pytest.raises(StandBack, match=said):
-        check_supported(*config(**change))
-    check_supported(*config())
+        check_supported(config(**change)[0])
+    check_supported(config()[0])
 
 
 def test_the_field_that_changed_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -303,3 +308,21 @@ def test_every_variable_that_is_read_is_known_as_ours() -> None:
 def test_a_wrong_option_is_named(extra: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         read_options(extra, {})
+
+
+def test_prompts_of_embeddings_never_meet_those_of_tokens() -> None:
+    """vLLM gives such a prompt zeros for tokens."""
+    torch = pytest.importorskip("torch")
+    zeros = [0] * (2 * BLOCK)
+
+    def made(embeds: Any) -> list[bytes]:
+        request = Request("r", list(zeros), prompt_embeds=embeds)
+        return RequestKeys(request, BLOCK).upto(2)
+
+    ones, others = torch.ones(2 * BLOCK, 4), torch.ones(2 * BLOCK, 4)
+    others[BLOCK + 1, 0] = 2.0
+    assert not set(made(None)) & set(made(ones))
+    assert made(ones) == made(torch.ones(2 * BLOCK, 4))
+    assert made(ones)[0] == made(others)[0]
+    assert made(ones)[1] != made(others)[1]
+    assert not set(made(ones)) & set(made(ones.double()))

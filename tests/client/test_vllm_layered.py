@@ -150,7 +150,7 @@ def test_an_agent_that_goes_half_way_fails_the_step_and_the_blocks_are_reported(
     one = Request("r", tokens)
     sides.scheduler.arrived(one)
     assert sides.scheduler.matched(one, 0) == (4 * BLOCK, False)
-    sides.scheduler.admitted(one, [6, 7, 8, 9, 10], 4 * BLOCK)
+    sides.scheduler.admitted(one, [[6, 7, 8, 9, 10]], 4 * BLOCK)
     one.num_computed_tokens = 4 * BLOCK
     plan = sides.scheduler.plan(step_output({"r": 3}, {"r": [6, 7, 8, 9, 10]}))
     sides.worker.load(plan)
@@ -180,7 +180,7 @@ def test_an_engine_that_does_not_ask_for_its_layers_computes_and_is_served_whole
         one = Request(name, tokens)
         sides.scheduler.arrived(one)
         assert sides.scheduler.matched(one, 0) == (2 * BLOCK, False)
-        sides.scheduler.admitted(one, [6, 7, 8], 2 * BLOCK)
+        sides.scheduler.admitted(one, [[6, 7, 8]], 2 * BLOCK)
         plan = sides.scheduler.plan(step_output({name: 3}, {name: [6, 7, 8]}))
         sides.worker.load(plan)
         for layer in asks:

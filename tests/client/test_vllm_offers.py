@@ -139,7 +139,7 @@ def test_a_miss_costs_one_question(agent: Any, make_sides: Any) -> None:
     sides, one = make_sides(agent), request()
     sides.scheduler.arrived(one)
     assert sides.scheduler.matched(one, 0) == (0, False)
-    sides.scheduler.admitted(one, list(range(9)), 0)
+    sides.scheduler.admitted(one, [list(range(9))], 0)
     assert [op for op in agent.ops if op != Op.HELLO] == [Op.PREFETCH]
 
 

@@ -94,7 +94,7 @@ def test_a_rank_whose_load_fails_has_both_compute(agent: Any, make_sides: Any) -
     one = Request("r", [*TOKENS, 1])
     sides.scheduler.arrived(one)
     sides.scheduler.matched(one, 0)
-    sides.scheduler.admitted(one, list(range(7)), 6 * BLOCK)
+    sides.scheduler.admitted(one, [list(range(7))], 6 * BLOCK)
     plan = sides.scheduler.plan(step_output({"r": 1}, {"r": list(range(7))}))
     sides.copiers[1].load = lambda *_: 1 / 0
     reports, errors = [], set()

@@ -59,7 +59,7 @@ class Life:
         self.sides.scheduler.arrived(self.request)
         while self.sides.scheduler.matched(self.request, 0)[1]:
             time.sleep(0.002)  # its own save is still open: the engine asks again
-        self.sides.scheduler.admitted(self.request, self.table, 0)
+        self.sides.scheduler.admitted(self.request, [self.table], 0)
         plan = self.sides.scheduler.plan(
             step_output({self.request.request_id: blocks * BLOCK}, {"r": self.table})
         )

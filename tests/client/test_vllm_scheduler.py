@@ -120,7 +120,7 @@ def test_a_promise_not_taken_up_is_given_back(agent: Any, make_sides: Any, end: 
     if end == "finished":
         assert not sides.scheduler.finished(one)
     else:
-        sides.scheduler.admitted(one, [7, 8, 9, 10], 0)
+        sides.scheduler.admitted(one, [[7, 8, 9, 10]], 0)
     assert soon(lambda: agent.stats()["open_loads"] == 0)
 
 
@@ -140,7 +140,7 @@ def test_a_load_goes_to_the_workers_once_and_its_report_frees_the_pin(
     store(agent, TOKENS[:64], [0, 1, 2, 3])
     sides, one = make_sides(agent), request(60)
     ask(sides, one, 0)
-    sides.scheduler.admitted(one, [5, 6, 7, 8], 48)
+    sides.scheduler.admitted(one, [[5, 6, 7, 8]], 48)
     plan = sides.scheduler.plan(step_output({"r": 12}, {"r": [5, 6, 7, 8]}))
     (job,) = plan.loads
     assert (job.request_id, job.block_ids, job.asynchronous) == ("r", (5, 6, 7), False)
@@ -158,7 +158,7 @@ def test_a_failed_block_is_not_promised_again_for_a_while(agent: Any, make_sides
     sides = make_sides(agent, clock=lambda: now[0])
     one = request(60)
     ask(sides, one, 0)
-    sides.scheduler.admitted(one, [5, 6, 7, 8], 48)
+    sides.scheduler.admitted(one, [[5, 6, 7, 8]], 48)
     (job,) = sides.scheduler.plan(step_output({}, {})).loads
     sides.scheduler.reported(Report(loaded={job.number: (1, 1)}), [])
     assert ask(sides, request(60, "again"), 0) == (16, False)
@@ -172,7 +172,7 @@ def test_a_failed_block_that_was_saved_anew_is_promised_at_once(
     store(agent, TOKENS[:64], [0, 1, 2, 3])
     sides, one = make_sides(agent), request(60)
     ask(sides, one, 0)
-    sides.scheduler.admitted(one, [5, 6, 7, 8], 48)
+    sides.scheduler.admitted(one, [[5, 6, 7, 8]], 48)
     (job,) = sides.scheduler.plan(step_output({}, {})).loads
     sides.scheduler.reported(Report(loaded={job.number: (1, 1)}), [])
     one.num_computed_tokens = 16
@@ -188,7 +188,7 @@ def test_with_two_ranks_the_pin_goes_when_both_have_spoken(agent: Any, make_side
     sides.scheduler._loads._ranks = 2
     one = request(60)
     ask(sides, one, 0)
-    sides.scheduler.admitted(one, [5, 6, 7, 8], 48)
+    sides.scheduler.admitted(one, [[5, 6, 7, 8]], 48)
     (job,) = sides.scheduler.plan(step_output({}, {})).loads
     sides.scheduler.reported(Report(loaded={job.number: (3, 1)}), [])
     assert agent.stats()["open_loads"] == 1
@@ -202,7 +202,7 @@ def test_blocks_are_saved_once_they_are_full_and_their_tokens_known(
 ) -> None:
     sides, one = make_sides(agent), request(40)
     ask(sides, one, 0)
-    sides.scheduler.admitted(one, [5, 6, 7], 0)
+    sides.scheduler.admitted(one, [[5, 6, 7]], 0)
     tables = {"r": [5, 6, 7]}
     (save,) = sides.scheduler.plan(step_output({"r": 20}, tables)).saves
     assert save.block_ids == (5,)
@@ -223,7 +223,7 @@ def test_what_the_agent_has_is_not_saved_again(agent: Any, make_sides: Any) -> N
     store(agent, TOKENS[:64], [0, 1])
     sides, one = make_sides(agent), request(64)
     assert ask(sides, one, 0) == (32, False)
-    sides.scheduler.admitted(one, [1, 2, 3, 4], 32)
+    sides.scheduler.admitted(one, [[1, 2, 3, 4]], 32)
     one.num_computed_tokens = 32
     plan = sides.scheduler.plan(step_output({"r": 32}, {"r": [1, 2, 3, 4]}))
     assert plan.saves[0].block_ids == (3, 4)
@@ -286,7 +286,7 @@ def test_an_asynchronous_load_is_promised_then_sent_when_it_has_come(
     agent.reads.clear()
     assert ask(sides, one, 0) == (112, True)
     assert sides.scheduler.matched(one, 0) == (112, True)
-    sides.scheduler.admitted(one, list(range(8)), 112)
+    sides.scheduler.admitted(one, [list(range(8))], 112)
     assert not sides.scheduler.plan(step_output({}, {})).loads
     agent.reads.set()
     jobs: list[Any] = []
@@ -299,7 +299,7 @@ def test_an_asynchronous_load_is_promised_then_sent_when_it_has_come(
     assert (jobs[0].asynchronous, len(jobs[0].rows[0].offsets)) == (True, 7)
     sides.scheduler.reported(Report(loaded={jobs[0].number: (7, 1)}), ["r"])
     assert soon(lambda: agent.stats()["hit_disk_blocks"] == 7)
-    sides.scheduler.admitted(one, list(range(8)), 0)  # vLLM's second call
+    sides.scheduler.admitted(one, [list(range(8))], 0)  # vLLM's second call
     assert agent.stats()["open_loads"] == 0
 
 
@@ -316,7 +316,7 @@ def test_blocks_that_came_from_disk_while_the_request_queued_need_no_wait(
     assert soon(lambda: sides.scheduler.matched(one, 0) == (112, False))
     assert sides.scheduler.matched(one, 0) == (112, False)
     assert agent.stats()["open_loads"] == 1
-    sides.scheduler.admitted(one, list(range(8)), 112)
+    sides.scheduler.admitted(one, [list(range(8))], 112)
     assert sides.scheduler.sources(one, 112) == (0, 112)
     (job,) = sides.scheduler.plan(step_output({"r": 16}, {"r": list(range(8))})).loads
     assert (job.asynchronous, len(job.rows[0].offsets)) == (False, 7)
@@ -347,7 +347,7 @@ def test_a_request_that_ends_while_its_load_comes_is_reported_without_one(
     sides, one = make_sides(agent), request(128)
     agent.reads.clear()
     ask(sides, one, 0)
-    sides.scheduler.admitted(one, list(range(8)), 112)
+    sides.scheduler.admitted(one, [list(range(8))], 112)
     assert not sides.scheduler.finished(one)
     (job,) = sides.scheduler.plan(step_output({}, {})).loads
     assert (job.asynchronous, job.wanted) == (True, False)
@@ -380,7 +380,7 @@ def test_a_fault_while_planning_still_sends_the_loads(
     store(agent, TOKENS[:64], [0, 1, 2, 3])
     sides, one = make_sides(agent), request(60)
     ask(sides, one, 0)
-    sides.scheduler.admitted(one, [5, 6, 7, 8], 48)
+    sides.scheduler.admitted(one, [[5, 6, 7, 8]], 48)
     monkeypatch.setattr(sides.scheduler._saves, "plan", lambda *_: 1 / 0)
     plan = sides.scheduler.plan(step_output({"r": 12}, {"r": [5, 6, 7, 8]}))
     assert [job.block_ids for job in plan.loads] == [(5, 6, 7)]
@@ -394,7 +394,7 @@ def test_a_promise_that_cannot_be_taken_up_is_reported_as_failed(
     store(agent, TOKENS[:64], [0, 1, 2, 3])
     sides, one = make_sides(agent), request(60)
     ask(sides, one, 0)
-    sides.scheduler.broken(one, [5, 6, 7, 8])
+    sides.scheduler.broken(one, [[5, 6, 7, 8]])
     plan = sides.scheduler.plan(step_output({}, {}))
     sides.worker.load(plan)
     assert sides.worker.take_errors() == {5, 6, 7, 8}

@@ -127,7 +127,7 @@ class TinyEngine:
             if not self._grow(live, tokens):
                 break
             self.waiting.pop(0)
-            self.sides.scheduler.admitted(request, live.table, external)
+            self.sides.scheduler.admitted(request, [live.table], external)
             if waits:
                 request.num_computed_tokens = external
                 self.loading[request.request_id] = live

@@ -118,7 +118,7 @@ class Sides:
         for rank, copier in enumerate(self.copiers):
             client = Client(agent.socket_path, spaces=[spaces[rank]], deadline_s=deadline_s)
             self.workers.append(
-                Worker(client, copier, rank, self.faults, self.tally, layers=layers)
+                Worker(client, [copier], rank, self.faults, self.tally, sync=copier, layers=layers)
             )
 
     @property

@@ -75,6 +75,14 @@ def test_the_tests_that_a_page_names_are_there(page: str) -> None:
         assert re.search(rf"^(async )?def {name}\(", text, re.MULTILINE), f"{path}::{name}"
 
 
+def test_the_tests_named_beside_vllms_own_are_there() -> None:
+    named = set(re.findall(r"`(test_\w+)`", (DOCS / "vllm-situations.md").read_text()))
+    tests = (DOCS.parent / "tests").rglob("test_*.py")
+    there = {name for file in tests for name in re.findall(r"def (test_\w+)", file.read_text())}
+    assert len(named) > 50
+    assert named - there == set()
+
+
 def test_the_injection_page_has_every_reason_for_a_skip() -> None:
     text = (DOCS / "injection.md").read_text()
     assert {reason.value for reason in SkipReason if f"`{reason.value}`" not in text} == set()

@@ -6,14 +6,17 @@ not cached, all of them answer "nothing".
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from vllm.distributed.kv_events import KVCacheEvent
 from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorBase_V1,
     KVConnectorHandshakeMetadata,
     KVConnectorMetadata,
     KVConnectorRole,
+    KVConnectorTransferResults,
     KVConnectorWorkerMetadata,
     SupportsHMA,
 )
@@ -21,8 +24,11 @@ from vllm.v1.metrics.cache_hit_source import CacheHitSource
 
 from onggi.connectors.vllm import start
 from onggi.connectors.vllm.guard import Faults, hook, log
-from onggi.connectors.vllm.metadata import Report, Space, StepPlan
+from onggi.connectors.vllm.hybrid.pins import Pins
+from onggi.connectors.vllm.hybrid.scheduler import HybridScheduler
+from onggi.connectors.vllm.metadata import Report, StepPlan, Told
 from onggi.connectors.vllm.options import Options, read_options
+from onggi.connectors.vllm.publish import to_vllm
 from onggi.connectors.vllm.scheduler import MISS, Scheduler
 from onggi.connectors.vllm.stats import OnggiPromMetrics, OnggiStats
 from onggi.connectors.vllm.tally import Tally
@@ -43,8 +49,8 @@ class OnggiReport(KVConnectorWorkerMetadata):  # type: ignore[misc]
 
 
 @dataclass
-class OnggiSpace(KVConnectorHandshakeMetadata):  # type: ignore[misc]
-    space: Space
+class OnggiTold(KVConnectorHandshakeMetadata):  # type: ignore[misc]
+    told: Told
 
 
 def _nothing() -> None:
@@ -52,11 +58,8 @@ def _nothing() -> None:
 
 
 class OnggiConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
-    """One class, two objects: vLLM makes one in the scheduler and one in each worker.
-
-    SupportsHMA is claimed so that turning Onggi on changes nothing for hybrid models: they keep
-    their memory manager, and Onggi stands back.
-    """
+    """One class, two objects: vLLM makes one in the scheduler and one in each worker. Models whose
+    blocks lie in several groups have a scheduler side of their own (hybrid/)."""
 
     supports_sleep_mode = False
     """Asked by vLLM 0.33 and later: a sleep that gives the KV tensors back would leave our
@@ -68,9 +71,10 @@ class OnggiConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         self.faults = Faults(side)
         self.tally = Tally()
         self._faults_counted = 0
-        self._scheduler: Scheduler | None = None
+        self._scheduler: Scheduler | HybridScheduler | None = None
         self._worker: Worker | None = None
-        self._space: Space | None = None
+        self._told: Told | None = None
+        self._pins = Pins()
         self.options = self._read_options()
         policy = self._kv_transfer_config.kv_load_failure_policy
         if policy != "recompute" and role == KVConnectorRole.SCHEDULER:
@@ -94,7 +98,7 @@ class OnggiConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
 
     @hook(_nothing)
     def register_kv_caches(self, kv_caches: dict[str, Any]) -> None:
-        self._worker, self._space = start.worker(
+        self._worker, self._told = start.worker(
             self._vllm_config,
             self._kv_cache_config,
             kv_caches,
@@ -104,8 +108,8 @@ class OnggiConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         )
 
     @hook(_nothing)
-    def get_handshake_metadata(self) -> OnggiSpace | None:
-        return OnggiSpace(self._space) if self._space is not None else None
+    def get_handshake_metadata(self) -> OnggiTold | None:
+        return OnggiTold(self._told) if self._told is not None else None
 
     # ---- worker: each step
 
@@ -132,12 +136,15 @@ class OnggiConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         if self._worker is not None and self._connector_metadata is not None:
             self._worker.after_forward(self._connector_metadata.plan)
 
-    @hook(lambda: (None, None))
-    def get_finished(self, finished_req_ids: set[str]) -> tuple[Any, Any]:  # noqa: ARG002
+    @hook(KVConnectorTransferResults)
+    def get_transfer_results(
+        self,
+        finished_req_ids: set[str],  # noqa: ARG002
+    ) -> KVConnectorTransferResults:
         if self._worker is None:
-            return None, None
+            return KVConnectorTransferResults()
         sent, received = self._worker.finished()
-        return sent or None, received or None
+        return KVConnectorTransferResults(sent, received, self._worker.take_failed())
 
     @hook(set)
     def get_block_ids_with_load_errors(self) -> set[int]:
@@ -152,12 +159,22 @@ class OnggiConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
 
     @hook(_nothing)
     def set_xfer_handshake_metadata_pp_aware(
-        self, metadata: dict[tuple[int, int], OnggiSpace]
+        self, metadata: dict[tuple[int, int], OnggiTold]
     ) -> None:
-        spaces = [metadata[rank].space for rank in sorted(metadata)]
+        told = [metadata[rank].told for rank in sorted(metadata)]
         self._scheduler = start.scheduler(
-            self._vllm_config, spaces, self.options, self.faults, self.tally
+            self._vllm_config,
+            self._kv_cache_config,
+            told,
+            self.options,
+            self.faults,
+            self.tally,
+            self._pins,
         )
+
+    @hook(_nothing)
+    def bind_gpu_block_pool(self, gpu_block_pool: Any) -> None:
+        self._pins.bind(gpu_block_pool)
 
     # ---- scheduler: each request
 
@@ -178,12 +195,12 @@ class OnggiConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
     def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
         if self._scheduler is None:
             return
-        (block_ids,) = blocks.get_block_ids()
+        table = blocks.get_block_ids()
         try:
-            self._scheduler.admitted(request, block_ids, num_external_tokens)
+            self._scheduler.admitted(request, table, num_external_tokens)
         except Exception:
             if num_external_tokens:
-                self._scheduler.broken(request, block_ids)
+                self._scheduler.broken(request, table)
             raise
 
     @hook(dict)
@@ -223,6 +240,22 @@ class OnggiConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         meta = connector_output.kv_connector_worker_meta
         report = meta.report if isinstance(meta, OnggiReport) else Report()
         self._scheduler.reported(report, connector_output.finished_recving or ())
+
+    @hook(lambda: False)
+    def has_pending_block_frees(self) -> bool:
+        return self._pins.any
+
+    @hook(lambda: False)
+    def has_pending_push_work(self) -> bool:
+        """Saves that still hold blocks: an engine without requests goes on until they have ended,
+        so that its prefix cache can be reset then."""
+        return self._pins.any
+
+    @hook(tuple)
+    def take_events(self) -> Iterable[KVCacheEvent]:
+        if self._scheduler is None:
+            return ()
+        return to_vllm(self._scheduler.events.take(), self._kv_cache_config.kv_cache_groups)
 
     @hook(lambda: False)
     def reset_cache(self) -> bool:

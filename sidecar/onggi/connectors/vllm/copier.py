@@ -5,15 +5,16 @@ The same three verbs exist for CUDA in onggi.cuda_pages: the worker does not car
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 from onggi.arena import Arena
 from onggi.connectors.vllm.layered import host_load
 from onggi.connectors.vllm.layout import PageMap
+from onggi.connectors.vllm.metadata import Block
 
-Pair = tuple[int, int]
-"""(block id, arena offset of its page)."""
+Pair = tuple[Block, int]
+"""(block, arena offset of its page)."""
 
 
 class Load(Protocol):
@@ -44,8 +45,12 @@ class Copier(Protocol):
         """Arena to blocks, behind what still uses them; returns when the bytes are there. May be
         called on any thread."""
 
+
+class LayerCopier(Copier, Protocol):
+    """One that can bring a page's layers one after the other."""
+
     def load(self, arena: Arena, pairs: Iterable[Pair], after: Any) -> Load:
-        """As copy_out, without waiting: the layers come one after the other."""
+        """As copy_out, without waiting for the layers."""
 
 
 class HostCopier:
@@ -66,3 +71,33 @@ class HostCopier:
 
     def load(self, arena: Arena, pairs: Iterable[Pair], after: Any) -> Load:  # noqa: ARG002
         return host_load(arena, self._pages, pairs)
+
+
+class GroupsCopier:
+    """Pages that hold blocks of several groups one behind the other. A block of it is a tuple: the
+    number in each group."""
+
+    def __init__(self, groups: Sequence[Copier]) -> None:
+        """groups: for each a copier that knows where in the page its part lies."""
+        self._groups = groups
+
+    def mark(self) -> Any:
+        return self._groups[0].mark()
+
+    def copy_in(self, arena: Arena, pairs: Iterable[Pair], after: Any) -> bool:
+        parts = self._parts(pairs)
+        return all(
+            group.copy_in(arena, part, after)
+            for group, part in zip(self._groups, parts, strict=True)
+        )
+
+    def copy_out(self, arena: Arena, pairs: Iterable[Pair], after: Any) -> bool:
+        parts = self._parts(pairs)
+        return all(
+            group.copy_out(arena, part, after)
+            for group, part in zip(self._groups, parts, strict=True)
+        )
+
+    def _parts(self, pairs: Iterable[Pair]) -> list[list[Pair]]:
+        pairs = list(pairs)
+        return [[(blocks[n], at) for blocks, at in pairs] for n in range(len(self._groups))]

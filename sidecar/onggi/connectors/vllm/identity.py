@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from onggi.connectors.vllm.guard import log
+from onggi.connectors.vllm.hybrid.kinds import Kind, StandBack, layer_specs
 from onggi.connectors.vllm.options import Options
 from onggi.connectors.vllm.weights import revision
 from onggi_core.identity import differing
@@ -29,22 +30,8 @@ _NOT_SHAPING: Final = frozenset(
 """Of the model's own configuration. The name and the dtype have fields of their own."""
 
 
-class StandBack(Exception):
-    """This engine's set-up is not cached; the message says why. The engine goes on without."""
-
-
-def check_supported(vllm_config: Any, kv_cache_config: Any) -> None:
+def check_supported(vllm_config: Any) -> None:
     """Raises StandBack for what pages of whole blocks cannot carry, or not yet."""
-    groups = kv_cache_config.kv_cache_groups
-    if len(groups) != 1:
-        raise StandBack(
-            f"the model has {len(groups)} KV cache groups (hybrid attention); Onggi keeps blocks "
-            "of models with one"
-        )
-    spec = groups[0].kv_cache_spec
-    for one in _layer_specs(spec):
-        if not _is_full_attention(one):
-            raise StandBack(f"layers of kind {type(one).__name__} are not kept yet")
     parallel = vllm_config.parallel_config
     for name in ("decode_context_parallel_size", "prefill_context_parallel_size"):
         if getattr(parallel, name, 1) != 1:
@@ -59,6 +46,7 @@ def check_supported(vllm_config: Any, kv_cache_config: Any) -> None:
 def identity(
     vllm_config: Any,
     kv_cache_config: Any,
+    kind: Kind,
     options: Options,
     *,
     engine_version: str,
@@ -68,15 +56,17 @@ def identity(
     isa: str,
     page_bytes: int,
 ) -> Fields:
-    """The fields. backend: attention backends of the layers. isa: of the CPU backend's bytes, empty
-    on other devices. Raises WeightsUnknown (weights.py), OSError for unreadable weights."""
+    """The fields for one kind of pages. backend: attention backends of the layers. isa: of the
+    CPU backend's bytes, empty on other devices. Raises WeightsUnknown (weights.py), OSError for
+    unreadable weights."""
     model, cache, parallel = (
         vllm_config.model_config,
         vllm_config.cache_config,
         vllm_config.parallel_config,
     )
-    group = kv_cache_config.kv_cache_groups[0]
-    spec = _layer_specs(group.kv_cache_spec)[0]
+    groups = [kv_cache_config.kv_cache_groups[number] for number in kind.groups]
+    layers = [name for group in groups for name in group.layer_names]
+    spec = layer_specs(groups[0].kv_cache_spec)[0]
     hf = _plain(getattr(model, "hf_config", None))
     commit = getattr(getattr(model, "hf_config", None), "_commit_hash", None)
     fields: Fields = {
@@ -91,8 +81,8 @@ def identity(
         "layout": str(kv_cache_config.kv_cache_layout or cache.kv_cache_layout or ""),
         "page_layout": LAYOUT_VERSION,
         "block_tokens": int(spec.block_size),
-        "layers": len(group.layer_names),
-        "layer_names": _digest(list(group.layer_names)),
+        "layers": len(layers),
+        "layer_names": _digest(layers),
         "heads": int(getattr(spec, "num_kv_heads", 0)),
         "head_size": int(getattr(spec, "head_size", 0)),
         "spec": type(spec).__name__,
@@ -110,6 +100,9 @@ def identity(
     load_format = str(getattr(getattr(vllm_config, "load_config", None), "load_format", ""))
     if load_format == "dummy":
         fields["random_weights_seed"] = int(getattr(model, "seed", 0) or 0)
+    if len(groups) > 1 or not kind.needs_all:
+        fields["window"] = f"{kind.reach} {kind.chunk}"
+        fields["groups"] = _digest([f"{g.layer_names} {g.kv_cache_spec}" for g in groups])
     return fields
 
 
@@ -143,19 +136,6 @@ def say_what_changed(folder: str, rank: str, fields: Fields) -> None:
         os.replace(f"{path}.new", path)
     except OSError as error:
         log.info("onggi: %s is not kept: %s", path, error.strerror)
-
-
-def _layer_specs(spec: Any) -> list[Any]:
-    """The specs of a group's layers: of a uniform group the one, of a mixed one each."""
-    several = getattr(spec, "kv_cache_specs", None)
-    return list(several.values()) if isinstance(several, Mapping) else [spec]
-
-
-def _is_full_attention(spec: Any) -> bool:
-    """Full attention, MLA included. Windowed layers give blocks back while a request runs."""
-    names = {cls.__name__ for cls in type(spec).__mro__}
-    windowed = getattr(spec, "sliding_window", None) or getattr(spec, "attention_chunk_size", None)
-    return "FullAttentionSpec" in names and not windowed
 
 
 def _plain(hf_config: Any) -> dict[str, Any]:

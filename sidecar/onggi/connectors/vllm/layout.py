@@ -33,7 +33,8 @@ class Run:
 
 @dataclass(frozen=True)
 class PageMap:
-    """The runs that make up a page, and the page's size. layers: their names, in that order."""
+    """The runs that make up a page, and the page's size. layers: their names, in that order. Where
+    another map's runs come first in the page, page_bytes reaches to the end of this one's."""
 
     runs: tuple[Run, ...]
     page_bytes: int
@@ -64,15 +65,18 @@ class PageMap:
         )
 
 
-def page_map(tensors: Mapping[str, Any], layers: Sequence[str], blocks: int) -> PageMap:
-    """From the engine's logical views [kernel blocks, heads, tokens, content], one a layer.
+def page_map(
+    tensors: Mapping[str, Any], layers: Sequence[str], blocks: int, begin: int = 0
+) -> PageMap:
+    """From the engine's logical views [kernel blocks, heads, tokens, content], one a layer. begin:
+    where in the page they go.
 
     An engine may cut a block into several kernel blocks; they lie side by side in dimension 0.
     Raises LayoutUnsupported unless each block's bytes of a layer are one run, or one for each
     kernel block.
     """
     runs: list[Run] = []
-    offset = 0
+    offset = begin
     for number, layer in enumerate(layers):
         tensor = tensors.get(layer)
         if tensor is None:

@@ -46,16 +46,31 @@ LOOK_AROUND_S: Final = 5.0
 @dataclass
 class Moved:
     """What ended since it was last asked. loads: with the number of leading blocks loaded, and the
-    seconds they took."""
+    seconds they took. saves: job -> the leading blocks that the agent has now."""
 
     loads: list[tuple[LoadJob, int, float]] = field(default_factory=list)
-    saves: list[int] = field(default_factory=list)
+    saves: dict[int, int] = field(default_factory=dict)
 
 
 def copy_load(
+    client: Client, copiers: Sequence[Copier], rank: int, job: LoadJob, after: Any, now_s: Clock
+) -> int:
+    """Copy a job's pages into its blocks; returns the leading blocks that are right: all that have
+    a page, or 0. With pages of several kinds all blocks of all of them, or 0."""
+    blocks = _copy_part(client, copiers[job.kind], rank, job, after, now_s)
+    if job.also:
+        parts = [(blocks, job)] + [
+            (_copy_part(client, copiers[part.kind], rank, part, after, now_s), part)
+            for part in job.also
+        ]
+        if any(copied < len(part.block_ids) for copied, part in parts):
+            return 0
+    return blocks
+
+
+def _copy_part(
     client: Client, copier: Copier, rank: int, job: LoadJob, after: Any, now_s: Clock
 ) -> int:
-    """Copy a job's pages into its blocks; returns the leading blocks that are right, all or 0."""
     if not job.wanted or not job.rows:
         return 0
     pages = job.rows[rank]
@@ -75,22 +90,22 @@ class Mover:
     def __init__(
         self,
         client: Client,
-        copier: Copier,
-        page_bytes: int,
+        copiers: Sequence[Copier],
         rank: int,
         faults: Faults,
         tally: Tally,
         clock: Clock = monotonic,
         cores: frozenset[int] = frozenset(),
     ) -> None:
+        """copiers: one for each of the client's spaces."""
         self._cores = cores
         self._client = client
-        self._copier = copier
+        self._copiers = copiers
         self._rank = rank
         self._faults = faults
         self._tally = tally
         self._now_s = clock
-        self._batch = max(1, SAVE_BATCH_BYTES // page_bytes)
+        self._batches = [max(1, SAVE_BATCH_BYTES // space.page_bytes) for space in client.spaces]
         self._turn = threading.Condition()
         self._helps: deque[Sequence[Load]] = deque()
         self._loads: deque[tuple[LoadJob, Any]] = deque()
@@ -124,7 +139,7 @@ class Mover:
         """after: the copier's mark, made when the blocks' last write was under way."""
         with self._turn:
             if self._queued_blocks + len(job.keys) > QUEUED_BLOCKS_MAX:
-                self._moved.saves.append(job.number)
+                self._moved.saves[job.number] = 0
                 self._tally.add("refused_blocks", len(job.keys))
                 return
             self._queued_blocks += len(job.keys)
@@ -200,7 +215,7 @@ class Mover:
     def _run_load(self, job: LoadJob, after: Any) -> None:
         began_s, blocks = self._now_s(), 0
         try:
-            blocks = copy_load(self._client, self._copier, self._rank, job, after, self._now_s)
+            blocks = copy_load(self._client, self._copiers, self._rank, job, after, self._now_s)
         except Exception as error:  # noqa: BLE001 - an unreported load would hold its blocks for ever
             self._faults.note("load", error)
         took_s = self._now_s() - began_s
@@ -223,11 +238,13 @@ class Mover:
             self._run_save(*save)
 
     def _run_save(self, job: SaveJob, after: Any) -> None:
-        began_s = self._now_s()
+        began_s, kept, batch = self._now_s(), 0, self._batches[job.kind]
         try:
-            for begin in range(0, len(job.keys), self._batch):
-                if not self._save_some(job, begin, after):
-                    break
+            for begin in range(0, len(job.keys), batch):
+                some = min(batch, len(job.keys) - begin)
+                kept += self._save_some(job, begin, some, after)
+                if kept < begin + some:
+                    break  # the rest of the chain is not worth trying
         except Exception as error:  # noqa: BLE001 - an unreported save would hold its blocks for ever
             self._faults.note("save", error)
         self._tally.add("save_seconds", self._now_s() - began_s)
@@ -235,20 +252,21 @@ class Mover:
             self._queued_blocks -= len(job.keys)
             self._open.discard(job.number)
             self._cancelled.discard(job.number)
-            self._moved.saves.append(job.number)
+            self._moved.saves[job.number] = kept
             self._turn.notify_all()
 
-    def _save_some(self, job: SaveJob, begin: int, after: Any) -> bool:
-        """One batch. False: the rest of the chain is not worth trying."""
+    def _save_some(self, job: SaveJob, begin: int, count: int, after: Any) -> int:
+        """One batch. Returns how many of its blocks the agent has now."""
         if self._stopping or job.number in self._cancelled:
-            return False
-        keys = job.keys[begin : begin + self._batch]
+            return 0
+        keys = job.keys[begin : begin + count]
         parent = job.keys[begin - 1] if begin else job.parent
-        ticket = self._client.store_prepare(keys, parent=parent)
+        ticket = self._client.store_prepare(keys, parent=parent, space=job.kind)
         granted = ticket.granted
         refused = len(keys) - len(granted) - ticket.existing
         self._tally.add("refused_blocks", refused)
         self._tally.add("existing_blocks", ticket.existing)
+        sealed = 0
         if granted:
             outcome = StoreOutcome.ABANDONED
             try:
@@ -257,7 +275,7 @@ class Mover:
                 blocks = [job.block_ids[begin + n] for n in granted]
                 if arena is not None and self._now_s() < pages.expires_s:
                     pairs = zip(blocks, pages.offsets, strict=True)
-                    whole = self._copier.copy_in(arena, pairs, after)
+                    whole = self._copiers[job.kind].copy_in(arena, pairs, after)
                     with self._turn:  # a fence from here on comes after the last byte was read
                         if whole and job.number not in self._cancelled:
                             outcome = StoreOutcome.SEALED
@@ -265,4 +283,4 @@ class Mover:
                 sealed = self._client.finish_store(ticket, outcome)
             self._tally.add("saved_blocks", sealed)
             self._tally.add("saved_bytes", sealed * ticket.page_bytes)
-        return refused == 0
+        return ticket.existing + sealed

@@ -6,14 +6,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from onggi.client import Client
+from onggi.connectors.vllm.events import Events
 from onggi.connectors.vllm.failures import Failures
+from onggi.connectors.vllm.hybrid.kinds import Kind
 from onggi.connectors.vllm.metadata import Report, SaveJob, StepPlan
 from onggi.connectors.vllm.tracked import Tracked
 from onggi_core.identity import ROOT
 
 
 class Saves:
-    def __init__(self, block_tokens: int, ranks: int, failures: Failures) -> None:
+    def __init__(self, block_tokens: int, ranks: int, failures: Failures, events: Events) -> None:
+        self.kind = Kind((0,), block_tokens)
+        self._events = events
         self._failures = failures
         self._block_tokens = block_tokens
         self._ranks = ranks
@@ -64,7 +68,9 @@ class Saves:
         parent = keys[first - 1] if first else ROOT
         blocks = tuple(table[0][first:full])
         mine = tuple(keys[first:full])
-        plan.saves.append(SaveJob(number, request_id, parent, mine, blocks))
+        job = SaveJob(number, request_id, parent, mine, blocks)
+        plan.saves.append(job)
+        self._events.planned(job, one.request, self.kind, first)
         self._keys[number] = mine
         one.saved = full
         one.saves[number] = first

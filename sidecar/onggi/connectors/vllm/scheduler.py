@@ -15,6 +15,7 @@ from typing import Any, Final
 from onggi.client import Client
 from onggi.clock import Clock, monotonic
 from onggi.connectors.vllm.adapters import Adapters
+from onggi.connectors.vllm.events import Events
 from onggi.connectors.vllm.failures import Failures
 from onggi.connectors.vllm.guard import Faults
 from onggi.connectors.vllm.keys import RequestKeys
@@ -53,6 +54,7 @@ class Scheduler:
         tally: Tally,
         clock: Clock = monotonic,
         weigh: bool = True,
+        events: Events | None = None,
     ) -> None:
         """weigh: decline what is measured to be dearer to load than to compute."""
         self._client = client
@@ -68,7 +70,8 @@ class Scheduler:
         self._loads = Loads(
             client, block_tokens, ranks, self._failures, self._judge, faults, tally, clock
         )
-        self._saves = Saves(block_tokens, ranks, self._failures)
+        self.events = Events() if events is None else events
+        self._saves = Saves(block_tokens, ranks, self._failures, self.events)
         self._life = ""
 
     # ---- what is there
@@ -154,7 +157,11 @@ class Scheduler:
             pending = self._client.prefetch_end(asked).pending
             if pending >= len(keys) or self._now_s() - asked.sent_s < ANSWER_KEPT_S:
                 return min(pending, len(keys))
-        return self._client.lookup(keys).pending if len(keys) > local else 0
+        if len(keys) <= local:
+            return 0
+        known = self._client.lookup(keys).pending
+        self.events.missing(self._saves.kind, keys[known:])
+        return known
 
     def _withdraw(self, tracked: Tracked) -> None:
         offer, tracked.offer = tracked.offer, None
@@ -163,9 +170,9 @@ class Scheduler:
             if offer.pending is not None:
                 offer.pending.cancel()
 
-    def admitted(self, request: Any, block_ids: Sequence[int], external_tokens: int) -> None:
-        """The request has its blocks; `external_tokens` of them are ours to fill. After an
-        asynchronous load this comes a second time, with 0."""
+    def admitted(self, request: Any, table: Sequence[Sequence[int]], external_tokens: int) -> None:
+        """The request has its blocks, in the only group; `external_tokens` of them are ours to
+        fill. After an asynchronous load this comes a second time, with 0."""
         tracked = self._tracked.get(request.request_id)
         if tracked is None:
             return
@@ -176,7 +183,7 @@ class Scheduler:
         tracked.offer = None
         tracked.saved = offer.local + blocks
         tracked.sources = offer.sources(blocks, self._block_tokens)
-        self._loads.take_up(tracked, offer, block_ids, blocks)
+        self._loads.take_up(tracked, offer, table[0], blocks)
 
     def sources(self, request: Any, external_tokens: int) -> tuple[int, int]:
         """Of the promised tokens, those from host memory and those from disk."""
@@ -214,11 +221,11 @@ class Scheduler:
         self._saves.hand_over(plan)
         return plan
 
-    def broken(self, request: Any, block_ids: Sequence[int]) -> None:
+    def broken(self, request: Any, table: Sequence[Sequence[int]]) -> None:
         """A promise was accepted and could not be taken up: report its blocks as failed."""
         tracked = self._tracked.get(request.request_id)
         waits = tracked is not None and tracked.offer is not None and tracked.offer.pending
-        self._loads.fail(request.request_id, block_ids, asynchronous=bool(waits))
+        self._loads.fail(request.request_id, table[0], asynchronous=bool(waits))
 
     def reported(self, report: Report, received: Iterable[str]) -> None:
         """What the workers did. received: requests whose asynchronous load is over."""
@@ -232,6 +239,7 @@ class Scheduler:
         for request_id in received:
             self._loads.received(request_id, self._tracked)
         self._saves.reported(report, self._tracked)
+        self.events.reported(report)
 
     # ---- the end
 
@@ -252,6 +260,7 @@ class Scheduler:
         """The engine's caches were emptied by hand, as after new weights: nothing stored before is
         found again by this engine, and what runs now is not kept."""
         self._life = uuid.uuid4().hex
+        self.events.reset()
         for tracked in self._tracked.values():
             self._withdraw(tracked)
             tracked.frozen = True

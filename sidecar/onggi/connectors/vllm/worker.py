@@ -12,7 +12,7 @@ from typing import Final
 
 from onggi.client import Client
 from onggi.clock import Clock, monotonic
-from onggi.connectors.vllm.copier import Copier, Load
+from onggi.connectors.vllm.copier import Copier, LayerCopier, Load
 from onggi.connectors.vllm.guard import Faults, log
 from onggi.connectors.vllm.metadata import LoadJob, Report, StepPlan
 from onggi.connectors.vllm.mover import Mover
@@ -38,7 +38,7 @@ class Worker:
     def __init__(
         self,
         client: Client,
-        copier: Copier,
+        copiers: Sequence[Copier],
         rank: int,
         faults: Faults,
         tally: Tally,
@@ -46,19 +46,22 @@ class Worker:
         *,
         layers: Sequence[str] = (),
         cores: frozenset[int] = frozenset(),
+        sync: LayerCopier | None = None,
     ) -> None:
-        """rank: this worker's row in a load job's pages. layers: their names in the order of the
+        """copiers: one for each kind of pages, as the client has spaces. sync: for loads that a
+        step's forward pass needs; None: there are none, and failed loads are told by their request,
+        since numbers of blocks do not name them. rank: this worker's row in a load job's pages.
+        layers: their names in the order of the
         page, if the forward pass says which it needs next; it then runs while they come. cores:
         where the mover may run, if it is to leave the engine's."""
-        page_bytes = client.spaces[0].page_bytes
-        self._page_bytes = page_bytes
         self._client = client
-        self._copier = copier
+        self._mark = copiers[0].mark
+        self._sync = sync
         self._rank = rank
         self._faults = faults
         self._tally = tally
         self._now_s = clock
-        self._mover = Mover(client, copier, page_bytes, rank, faults, tally, clock, cores)
+        self._mover = Mover(client, copiers, rank, faults, tally, clock, cores)
         self._layers = {name: number for number, name in enumerate(layers)}
         self._coming: list[_Coming] = []
         self._waited: set[str] = set()
@@ -67,6 +70,7 @@ class Worker:
         self._step_failed = False
         self._errors: set[int] = set()
         self._received: set[str] = set()
+        self._failed: set[str] = set()
         self._open: dict[str, set[int]] = {}
         self._owner: dict[int, str] = {}
         self._delayed: set[str] = set()
@@ -132,7 +136,7 @@ class Worker:
             return
         if not plan.saves:
             return
-        after = self._copier.mark()
+        after = self._mark()
         for save in plan.saves:
             self._owner[save.number] = save.request_id
             self._open.setdefault(save.request_id, set()).add(save.number)
@@ -144,8 +148,9 @@ class Worker:
         for job, blocks, took_s in moved.loads:
             self._loaded(job, blocks, took_s)
             self._received.add(job.request_id)
-        for number in moved.saves:
+        for number, kept in moved.saves.items():
             self._report.saves_over[number] = 1
+            self._report.kept[number] = kept
             request_id = self._owner.pop(number, "")
             numbers = self._open.get(request_id)
             if numbers is not None:
@@ -162,6 +167,11 @@ class Worker:
         errors, self._errors = self._errors, set()
         return errors
 
+    def take_failed(self) -> set[str]:
+        """Requests whose load has ended and left nothing that is right."""
+        failed, self._failed = self._failed, set()
+        return failed
+
     def take_report(self) -> Report:
         report, self._report = self._report, Report()
         return report
@@ -175,7 +185,7 @@ class Worker:
             self._received.add(job.request_id)
             return
         try:
-            self._mover.submit_load(job, self._copier.mark())
+            self._mover.submit_load(job, self._mark())
         except Exception as error:  # noqa: BLE001 - an unreported load would hold its blocks for ever
             self._faults.note("load", error)
             self._loaded(job, 0)
@@ -193,7 +203,7 @@ class Worker:
             self._coming.append(coming)
 
     def _coming_load(self, job: LoadJob) -> _Coming | None:
-        if not job.wanted or not job.rows:
+        if not job.wanted or not job.rows or self._sync is None:
             return None
         pages = job.rows[self._rank]
         arena = self._client.arena(pages)
@@ -201,7 +211,7 @@ class Worker:
             return None
         count = min(len(pages.offsets), len(job.block_ids))
         pairs = zip(job.block_ids[:count], pages.offsets[:count], strict=True)
-        load = self._copier.load(arena, pairs, self._copier.mark())
+        load = self._sync.load(arena, pairs, self._mark())
         return _Coming(job, load, count, pages.expires_s)
 
     def _end_loads(self) -> None:
@@ -245,8 +255,17 @@ class Worker:
         missing = job.block_ids[blocks:]
         self._report.seconds[job.number] = took_s
         self._report.loaded[job.number] = blocks, 1
-        self._errors.update(missing)
+        if self._sync is not None:
+            self._errors.update(missing)
+        elif missing:
+            self._failed.add(job.request_id)
         self._tally.add("failed_load_blocks", len(missing))
-        self._tally.add("loaded_bytes", blocks * self._page_bytes)
+        self._tally.add("loaded_bytes", self._bytes(job, blocks))
         if missing and not job.asynchronous:
             self._step_failed = True
+
+    def _bytes(self, job: LoadJob, blocks: int) -> int:
+        if not blocks:
+            return 0
+        nbytes = blocks * self._client.spaces[job.kind].page_bytes
+        return nbytes + sum(self._bytes(part, len(part.block_ids)) for part in job.also)

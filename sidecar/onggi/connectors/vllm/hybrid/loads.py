@@ -1,0 +1,181 @@
+"""Loads of several kinds that a request has taken up: all of it comes, or none counts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from onggi.clock import Clock
+from onggi.connectors.vllm.failures import Failures
+from onggi.connectors.vllm.hybrid.kinds import Kind
+from onggi.connectors.vllm.hybrid.tracked import Loading, Offer, Tracked
+from onggi.connectors.vllm.loads import OVERDUE_S
+from onggi.connectors.vllm.metadata import Block, LoadJob
+from onggi.connectors.vllm.offers import Judge
+from onggi.connectors.vllm.tally import Tally
+from onggi_core.wire.requests import LoadOutcome
+
+
+class Loads:
+    def __init__(
+        self,
+        kinds: Sequence[Kind],
+        unit: int,
+        ranks: int,
+        failures: Sequence[Failures],
+        judge: Judge,
+        tally: Tally,
+        clock: Clock,
+    ) -> None:
+        self._kinds = kinds
+        self._unit = unit
+        self._ranks = ranks
+        self._failures = failures
+        self._judge = judge
+        self._tally = tally
+        self._now_s = clock
+        self._loading: dict[int, Loading] = {}
+        self._waiting: dict[str, int] = {}
+        """Request -> its load; vLLM lets it have one at a time."""
+        self._broken: list[str] = []
+        self._next = 1
+
+    def take_up(self, request_id: str, offer: Offer, table: Sequence[Sequence[int]]) -> None:
+        """A promise was accepted; table: the request's blocks in each of the engine's groups.
+        Raises ValueError for a table that lacks some of them."""
+        blocks = []
+        for part in offer.parts:
+            columns = [table[group] for group in self._kinds[part.kind].groups]
+            rows = tuple(zip(*columns, strict=False))[part.first : part.first + len(part.keys)]
+            if len(rows) != len(part.keys):
+                raise ValueError(f"{request_id} has {len(rows)} blocks for {len(part.keys)}")
+            blocks.append(rows)
+        number, self._next = self._next, self._next + 1
+        self._loading[number] = Loading(number, request_id, offer, blocks)
+        self._waiting[request_id] = number
+
+    def fail(self, request_id: str) -> None:
+        """Have the workers report this request's load as failed, in the next step."""
+        self._broken.append(request_id)
+
+    def due(self) -> list[LoadJob]:
+        """Jobs for this step: loads whose blocks are pinned, and those that will not come whole."""
+        jobs = [
+            LoadJob(0, request_id, _NOWHERE, (), asynchronous=True) for request_id in self._broken
+        ]
+        self._broken = []
+        for loading in tuple(self._loading.values()):
+            if loading.sent:
+                self._forget_if_overdue(loading)
+                continue
+            whole = loading.offer.poll()
+            if whole is None and not loading.dead:
+                continue
+            loading.sent = True
+            if loading.offer.waits and not loading.dead:
+                self._came(loading.offer)
+            jobs.append(_job(loading, whole=bool(whole)))
+        return jobs
+
+    def _came(self, offer: Offer) -> None:
+        now_s = self._now_s()
+        offer.waited_s = now_s - offer.asked_s
+        for part in offer.parts:
+            if part.load is not None:
+                self._judge.came(len(part.keys), part.load, offer.waited_s, now_s)
+
+    def reported(
+        self,
+        number: int,
+        blocks: int,
+        ranks: int,
+        copied_s: float,
+        tracked: Mapping[str, Tracked],
+    ) -> None:
+        """`ranks` more workers have ended a job; blocks: of its first part, 0 if it failed."""
+        loading = self._loading.get(number)
+        if loading is None:
+            return
+        loading.said += ranks
+        loading.right = loading.right and blocks > 0
+        loading.copied_s = max(loading.copied_s, copied_s)
+        if loading.said >= self._ranks:
+            self._ended(loading, tracked)
+
+    def received(self, request_id: str, tracked: Mapping[str, Tracked]) -> None:
+        """vLLM heard that a request's load is over. One that ended before its job was wanted has no
+        report of its own."""
+        number = self._waiting.get(request_id)
+        if number is not None:
+            self._loading[number].right = False
+            self._ended(self._loading[number], tracked)
+
+    def orphan(self, request_id: str) -> bool:
+        """The request has ended. True: a load of it still has to be reported."""
+        number = self._waiting.get(request_id)
+        if number is not None:
+            self._loading[number].dead = True
+        return number is not None
+
+    def _ended(self, loading: Loading, tracked: Mapping[str, Tracked]) -> None:
+        offer = loading.offer
+        self._drop(loading)
+        if loading.dead:
+            offer.finish(LoadOutcome.UNUSED)
+        elif loading.right:
+            offer.finish(LoadOutcome.LOADED)
+            self._used(loading)
+        else:
+            self._failed(offer, tracked.get(loading.request_id))
+
+    def _used(self, loading: Loading) -> None:
+        offer = loading.offer
+        tokens, disk = offer.tokens - offer.local, offer.disk_tokens
+        self._tally.add("loaded_tokens_disk", disk)
+        self._tally.add("loaded_tokens_host", tokens - disk)
+        host_units, disk_units = (tokens - disk) // self._unit, disk // self._unit
+        self._judge.used(host_units, disk_units, offer.waited_s, loading.copied_s)
+
+    def _failed(self, offer: Offer, owner: Tracked | None) -> None:
+        """What fell short is known if the agent said so; after a failed copy it is any of them."""
+        short = [part for part in offer.parts if part.poll() is False]
+        for part in short or offer.parts:
+            got = part.load.blocks if part.load is not None and short else 0
+            self._failures[part.kind].note(part.keys[got], self._now_s())
+        offer.finish(LoadOutcome.FAILED)
+        if owner is not None:
+            for part in offer.parts:
+                owner.saved[part.kind] = min(owner.saved[part.kind], part.first)
+
+    def _drop(self, loading: Loading) -> None:
+        del self._loading[loading.number]
+        if self._waiting.get(loading.request_id) == loading.number:
+            del self._waiting[loading.request_id]
+
+    def _forget_if_overdue(self, loading: Loading) -> None:
+        expires_s = loading.offer.expires_s
+        if expires_s and expires_s + OVERDUE_S < self._now_s():
+            self._drop(loading)
+            loading.offer.finish(LoadOutcome.FAILED)
+
+
+_NOWHERE: Final[tuple[Block, ...]] = ((),)
+"""Of a load that could not even be begun: one block, without a place."""
+
+
+def _job(loading: Loading, *, whole: bool) -> LoadJob:
+    """The workers' part of it, one job with the other kinds' along."""
+    jobs = [
+        LoadJob(
+            loading.number,
+            loading.request_id,
+            blocks,
+            tuple(row.sent() for row in part.load.rows) if whole and part.load is not None else (),
+            asynchronous=True,
+            wanted=not loading.dead,
+            kind=part.kind,
+        )
+        for part, blocks in zip(loading.offer.parts, loading.blocks, strict=True)
+    ]
+    return replace(jobs[0], also=tuple(jobs[1:]))

@@ -1,0 +1,261 @@
+"""The scheduler side for models with several kinds of blocks: one client, one chain of keys for
+each.
+
+It promises what all kinds can restore, and nothing else. Every load is asynchronous: the engine
+takes no failure of single blocks here, only of whole requests that wait for one.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from onggi.client import Client
+from onggi.clock import Clock, monotonic
+from onggi.connectors.vllm.adapters import Adapters
+from onggi.connectors.vllm.events import Events
+from onggi.connectors.vllm.failures import Failures
+from onggi.connectors.vllm.guard import Faults
+from onggi.connectors.vllm.hybrid.kinds import Kind
+from onggi.connectors.vllm.hybrid.loads import Loads
+from onggi.connectors.vllm.hybrid.offers import Offers
+from onggi.connectors.vllm.hybrid.pins import Pins
+from onggi.connectors.vllm.hybrid.saves import Saves
+from onggi.connectors.vllm.hybrid.tracked import Offer, Tracked
+from onggi.connectors.vllm.keys import RequestKeys
+from onggi.connectors.vllm.metadata import Report, StepPlan
+from onggi.connectors.vllm.offers import Judge
+from onggi.connectors.vllm.pace import Pace
+from onggi.connectors.vllm.scheduler import MISS, MISS_KEPT_S, Answer
+from onggi.connectors.vllm.tally import Tally
+from onggi.connectors.vllm.tracked import NEVER_ASKED
+from onggi_core.wire.requests import LoadOutcome
+
+
+class HybridScheduler:
+    """Decides for all ranks. Called on the engine's thread only."""
+
+    def __init__(
+        self,
+        clients: Sequence[Client],
+        kinds: Sequence[Kind],
+        unit: int,
+        *,
+        disk_wait_s: float,
+        ranks: int,
+        faults: Faults,
+        tally: Tally,
+        pins: Pins,
+        events: Events,
+        clock: Clock = monotonic,
+        weigh: bool = True,
+    ) -> None:
+        """clients: one for each kind, with a space for each rank. unit: tokens that every hit is a
+        multiple of. weigh: decline what is measured to be dearer to load than to compute."""
+        self._clients = clients
+        self._kinds = kinds
+        self._unit = unit
+        self._faults = faults
+        self._tally = tally
+        self._now_s = clock
+        self._pins = pins
+        self.events = events
+        self._adapters = Adapters()
+        self._failures = [Failures() for _ in kinds]
+        self._tracked: dict[str, Tracked] = {}
+        self._judge = Judge(unit, tally, disk_wait_s, weigh=weigh)
+        self._pace = Pace()
+        self._offers = Offers(clients, kinds, unit, self._failures, self._judge, events, clock)
+        self._loads = Loads(kinds, unit, ranks, self._failures, self._judge, tally, clock)
+        self._saves = Saves(kinds, ranks, self._failures, pins, events)
+        self._life = ""
+
+    # ---- what is there
+
+    def arrived(self, request: Any) -> None:
+        """A new request: have brought what lies on disk of the layers that need all of it."""
+        tracked = self._track(request)
+        if tracked is None or request.skip_reading_prefix_cache:
+            return
+        most = self._most(request)
+        for client, kind, keys in zip(self._clients, self._kinds, tracked.keys, strict=True):
+            if not kind.needs_all or not most:
+                continue
+            asked = client.prefetch_begin(keys.upto(most // kind.block_tokens))
+            if asked is not None:
+                tracked.asked.append((client, asked))
+        self._tally.add("lookups", bool(most))
+
+    def matched(self, request: Any, computed_tokens: int) -> Answer:
+        """Tokens beyond `computed_tokens` that can be loaded, and that they must be waited for."""
+        tracked = self._track(request)
+        if tracked is None or request.skip_reading_prefix_cache:
+            return MISS
+        if tracked.frozen and computed_tokens == 0:
+            self._tracked.pop(request.request_id)
+            return self.matched(request, 0)
+        question = computed_tokens, self._most(request)
+        if tracked.missed[:2] == question and self._now_s() < tracked.missed[2]:
+            return MISS
+        offer = self._standing(tracked)
+        if offer is None or not offer.answers(*question, self._now_s()):
+            self._withdraw(tracked)
+            offer = None if tracked.frozen else self._timed_offer(tracked, *question)
+            tracked.offer = offer
+            if offer is None:
+                tracked.missed = (*question, self._now_s() + MISS_KEPT_S)
+        return MISS if offer is None else (offer.tokens - offer.local, True)
+
+    def _standing(self, tracked: Tracked) -> Offer | None:
+        """The promise, unless a part of it fell short while the request was in the queue."""
+        offer = tracked.offer
+        if offer is None or offer.poll() is not False:
+            return offer
+        for part in offer.parts:
+            if part.poll() is False and part.load is not None:
+                self._failures[part.kind].note(part.keys[part.load.blocks], self._now_s())
+        self._withdraw(tracked)
+        return None
+
+    def _timed_offer(self, tracked: Tracked, local: int, most: int) -> Offer | None:
+        began_s = self._now_s()
+        for client, asked in tracked.asked:
+            client.prefetch_end(asked)
+        tracked.asked = []
+        offer = self._offers.make(tracked, local, most)
+        self._tally.add("lookup_seconds", self._now_s() - began_s)
+        return offer
+
+    def _withdraw(self, tracked: Tracked) -> None:
+        offer, tracked.offer = tracked.offer, None
+        if offer is not None:
+            offer.finish(LoadOutcome.UNUSED)
+
+    def admitted(self, request: Any, table: Sequence[Sequence[int]], external_tokens: int) -> None:
+        """The request has its blocks, in each group; `external_tokens` of it are ours to fill. When
+        the load is over this comes a second time, with 0."""
+        tracked = self._tracked.get(request.request_id)
+        if tracked is None:
+            return
+        offer = tracked.offer
+        if offer is None or external_tokens == 0:
+            self._withdraw(tracked)
+            return
+        if offer.local + external_tokens != offer.tokens:
+            raise ValueError(f"{external_tokens} of {offer.tokens - offer.local} tokens were taken")
+        self._loads.take_up(request.request_id, offer, table)
+        tracked.offer = None
+        tracked.sources = (offer.tokens - offer.local - offer.disk_tokens, offer.disk_tokens)
+        for part in offer.parts:
+            tracked.saved[part.kind] = part.first + len(part.keys)
+
+    def broken(self, request: Any, table: Sequence[Sequence[int]]) -> None:  # noqa: ARG002
+        """A promise was accepted and could not be taken up: report it as failed."""
+        tracked = self._tracked.get(request.request_id)
+        if tracked is not None:
+            self._withdraw(tracked)
+            tracked.frozen = True  # asked once more, it starts anew; until then nothing is saved
+        self._loads.fail(request.request_id)
+
+    def sources(self, request: Any, external_tokens: int) -> tuple[int, int]:
+        """Of the promised tokens, those from host memory and those from disk."""
+        tracked = self._tracked.get(request.request_id)
+        if tracked is None or sum(tracked.sources) != external_tokens:
+            return external_tokens, 0
+        return tracked.sources
+
+    # ---- the step
+
+    def plan(self, output: Any) -> StepPlan:
+        """This step's loads and saves. Whatever goes wrong, loads that were promised go out."""
+        plan = StepPlan(loads=self._loads.due())
+        try:
+            for request_id in output.preempted_req_ids or ():
+                tracked = self._tracked.get(request_id)
+                if tracked is not None:
+                    tracked.missed = NEVER_ASKED
+            for client in self._clients:
+                client.tidy()
+            if not plan.loads:
+                plan.step = self._pace.planned(
+                    sum(output.num_scheduled_tokens.values()), self._now_s()
+                )
+            if all(client.attached for client in self._clients):
+                self._saves.plan(plan, output, self._tracked)
+        except Exception as error:  # noqa: BLE001 - see above
+            self._faults.note("plan", error)
+        return plan
+
+    def reported(self, report: Report, received: Iterable[str]) -> None:
+        """What the workers did. received: requests whose load is over."""
+        if report.step and self._judge.worth is not None:
+            step = self._pace.reported(report.step, self._now_s())
+            if step is not None:
+                self._judge.worth.computed(*step)
+        for number, (blocks, ranks_said) in report.loaded.items():
+            copied_s = report.seconds.get(number, 0.0)
+            self._loads.reported(number, blocks, ranks_said, copied_s, self._tracked)
+        for request_id in received:
+            self._loads.received(request_id, self._tracked)
+        self._saves.reported(report)
+        self.events.reported(report)
+
+    @property
+    def holds_blocks(self) -> bool:
+        """Saves still read blocks that the engine would have free."""
+        return self._pins.any
+
+    # ---- the end
+
+    def finished(self, request: Any) -> bool:
+        """The request ended. False: nobody waits for its saves, whose blocks are pinned."""
+        tracked = self._tracked.pop(request.request_id, None)
+        if tracked is not None:
+            self._withdraw(tracked)
+            for _, asked in tracked.asked:
+                asked.session.channel.give_up(asked.call)
+            self._loads.orphan(request.request_id)
+        return False
+
+    def reset(self) -> None:
+        """The engine's caches were emptied by hand: nothing stored before is found again by this
+        engine, and what runs now is not kept."""
+        self._life = uuid.uuid4().hex
+        self.events.reset()
+        for tracked in self._tracked.values():
+            self._withdraw(tracked)
+            tracked.frozen = True
+
+    def close(self) -> None:
+        for tracked in self._tracked.values():
+            self._withdraw(tracked)
+        for client in self._clients:
+            client.close()
+
+    # ---- what we know of a request
+
+    def _track(self, request: Any) -> Tracked | None:
+        """Its state; None: not cached (a streaming session, an adapter of unknown version)."""
+        tracked = self._tracked.get(request.request_id)
+        if tracked is not None:
+            return tracked
+        if getattr(request, "resumable", False):
+            return None
+        adapter = self._adapters.extras(request.lora_request)
+        if adapter is None:
+            return None
+        chains: dict[int, RequestKeys] = {}
+        for kind in self._kinds:
+            if kind.block_tokens not in chains:
+                chains[kind.block_tokens] = RequestKeys(
+                    request, kind.block_tokens, adapter=adapter, life=self._life
+                )
+        keys = tuple(chains[kind.block_tokens] for kind in self._kinds)
+        tracked = self._tracked[request.request_id] = Tracked(request, keys, [0] * len(keys))
+        return tracked
+
+    def _most(self, request: Any) -> int:
+        """Tokens that may be promised: whole units, and never the last one."""
+        most = max(0, request.num_tokens - 1)
+        return int(most - most % self._unit)
