@@ -32,7 +32,9 @@ class Case:
 
     def __init__(self, family: str, blocks: int = BLOCKS, **llm: Any) -> None:
         self.family = family
-        self.llm = {"num_gpu_blocks_override": blocks, **llm}
+        # One thread: two that wait for each other are slower where another test runs beside them.
+        env = {"OMP_NUM_THREADS": "1", **llm.pop("env", {})}
+        self.llm = {"num_gpu_blocks_override": blocks, "env": env, **llm}
 
 
 NGRAM = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 3}
