@@ -152,12 +152,14 @@ def whole(name: str, value: Any) -> int:
 
 
 def seconds(name: str, value: Any) -> float:
-    """Any number but NaN; below zero is as good as zero."""
-    if type(value) is not float and type(value) is not int:
+    """Any number but NaN; below zero is as good as zero, and what no float holds is for ever."""
+    if type(value) is not float:
         try:
             value = value.__float__()
         except (AttributeError, TypeError):
             raise TypeError(f"{name} is {_spelt(value)}; use a number of seconds") from None
+        except OverflowError:
+            value = math.inf if value > 0 else 0.0
     if math.isnan(value):
         raise ValueError(f"{name} is {value}; use a number of seconds")
     return value if value > 0 else 0.0

@@ -70,9 +70,14 @@ def hold_whole(pages: Any, count: int, nbytes: int, *, writable: bool) -> HeldPa
         return None
     if not hasattr(pages, "data_ptr"):
         try:
-            if memoryview(pages).nbytes != count * nbytes:
-                return None
+            together = memoryview(pages).nbytes
         except TypeError:
+            return None
+        if together != count * nbytes:
+            if isinstance(pages, (bytes, bytearray, memoryview)):
+                raise ValueError(
+                    f"pages has {together} bytes; {count} pages of {nbytes} were named"
+                )
             return None
     held = hold(pages, count * nbytes, name="pages", writable=writable)
     return HeldPages(range(held.at, held.at + count * nbytes, nbytes), held)

@@ -8,6 +8,7 @@ both: half of those who write it mean GiB, and a silent 7 % is worse than a ques
 
 import re
 from fractions import Fraction
+from math import ceil
 from typing import Final
 
 QUANTITY_BYTES_MAX: Final = 2**63 - 1
@@ -19,8 +20,12 @@ TEXT_CHARS_MAX: Final = 64
 EXPONENT_MAX: Final = 18
 """10**18 is the largest power of ten in an int64; past it the exponent alone is out of range."""
 
+DIGITS_MAX: Final = 40
+"""Of a size before its point: with more it is beyond an int64 in the smallest unit there is."""
+
 _NUMBER: Final = re.compile(r"(?P<sign>[+-]?)(?P<digits>\d+\.?\d*|\.\d+)(?P<suffix>.*)", re.ASCII)
 _EXPONENT: Final = re.compile(r"[eE][+-]?\d{1,9}", re.ASCII)
+_STORED_EXPONENT: Final = re.compile(r"[eE][+-]?\d{1,18}", re.ASCII)
 _BINARY: Final = {f"{unit}i": 1024 ** (i + 1) for i, unit in enumerate("KMGTPE")}
 _DECIMAL: Final = {
     "n": Fraction(1, 10**9),
@@ -56,6 +61,26 @@ def exact_quantity(text: str) -> Fraction:
     Raises QuantityError as `parse_quantity` does, but for the upper bound.
     """
     return _exact(text, sizes_too=False)
+
+
+def capped_quantity(text: str) -> int:
+    """Whole bytes of a quantity that the API server has taken, rounded up: of any length, and with
+    an exponent far beyond an int64 (`1e21`), which anybody may write who may make a pod. What is
+    more than an int64 holds is as much as that. Raises QuantityError for what it would refuse."""
+    match = _NUMBER.fullmatch(text)
+    if match is None or match["sign"] == "-":
+        return parse_quantity(text)  # says what is wrong
+    whole, _, part = match["digits"].partition(".")
+    whole, power, suffix = whole.lstrip("0"), 0, match["suffix"]
+    if _STORED_EXPONENT.fullmatch(suffix):
+        power, suffix = int(suffix[1:]), ""
+    if not whole and not part.strip("0"):
+        return 0
+    if len(whole) + power > DIGITS_MAX or power < -DIGITS_MAX:
+        return QUANTITY_BYTES_MAX if power > -DIGITS_MAX else 1
+    exact = Fraction(f"{whole or 0}.{part[:DIGITS_MAX]}0") * Fraction(10) ** power
+    size_bytes = ceil(exact * _scale(text, suffix, sizes_too=False))
+    return min(max(1, size_bytes), QUANTITY_BYTES_MAX)
 
 
 def parse_size(text: str) -> int:

@@ -1,5 +1,6 @@
 """The disk tier over restarts, damage and full filesystems (real files, O_DIRECT)."""
 
+import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ from onggi_core.engine.actions import ForgetPage, NoteUses
 from onggi_core.engine.events import IoOutcome
 from onggi_core.wire.requests import SpaceSpec
 from onggi_sidecar.disk.device import Device
+from onggi_sidecar.disk.layout import TableLayout
 from onggi_sidecar.disk.segment import SEGMENT_HEADER_BYTES
 
 
@@ -66,6 +68,34 @@ def test_a_file_cut_short_loses_only_the_blocks_behind_the_cut(bench: Bench) -> 
     assert life.read(life.adopted[key(2)]) is IoOutcome.CORRUPT
     assert life.read(life.adopted[key(3)]) is IoOutcome.CORRUPT
     assert life.write(3, place(3)).outcomes[0] is IoOutcome.DONE
+    life.kill()
+
+
+def test_a_table_cut_short_on_a_full_filesystem_keeps_what_is_before_the_cut(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.write(0, place(0))
+    bench.write(1, bench.plan.segment_bytes)
+    bench.stop()
+    table = bench.folder / "table"
+    os.truncate(table, TableLayout(bench.plan.segment_bytes).blocks_offset(1))
+    really = os.pwrite
+
+    def full(fd: int, raw: bytes, offset: int) -> int:
+        if offset + len(raw) > os.fstat(fd).st_size:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return really(fd, raw, offset)
+
+    monkeypatch.setattr(os, "pwrite", full)
+    life = again(bench)
+    assert life.report.problems == []
+    assert life.report.adopted_blocks == 1
+    assert life.read(life.adopted[key(0)]) == pattern(0)
+    monkeypatch.undo()
+    assert life.write(2, bench.plan.segment_bytes).outcomes[0] is IoOutcome.DONE
+    life.kill()
+    life = again(bench)
+    assert life.read(life.adopted[key(2)]) == pattern(2)
     life.kill()
 
 

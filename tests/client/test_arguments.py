@@ -107,6 +107,16 @@ CALLS: dict[str, tuple[Call, type[Exception], str]] = {
         ValueError,
         "wait_s is nan; use a number of seconds",
     ),
+    "pages in one piece of another size": (
+        lambda c: c.store(KEYS, bytearray(4 * PAGE - 1)),
+        ValueError,
+        "pages has 16383 bytes; 4 pages of 4096 were named",
+    ),
+    "one piece to load into that is too small": (
+        lambda c: c.load(KEYS, bytearray(PAGE)),
+        ValueError,
+        "pages has 4096 bytes; 4 pages of 4096 were named",
+    ),
     "a parent of text": (
         lambda c: c.store(KEYS, BUFFERS, parent="p" * 16),
         TypeError,
@@ -162,6 +172,12 @@ def test_a_wrong_argument_of_a_call_is_named(what: str, client: Client) -> None:
         call(client)
     assert says in str(refused.value)
     assert client.store(KEYS, BUFFERS).refused == 0  # and the client is as good as before
+
+
+def test_a_wait_that_no_float_holds_is_as_long_as_there_is(client: Client) -> None:
+    assert client.store(KEYS, BUFFERS).stored == 4
+    assert client.load(KEYS, BUFFERS, wait_s=10**400) == 4
+    assert client.load([K], BUFFERS[:1], wait_s=-(10**400)) == 0
 
 
 def test_paths_and_whole_numbers_of_any_kind_simply_work(agent: Any) -> None:

@@ -83,7 +83,7 @@ def test_one_piece_of_memory_may_hold_all_pages(agent: Any) -> None:
     assert client.load(keys, into) == 200
     assert into == whole
     assert client.store(keys, whole).existing == 200
-    with pytest.raises(ValueError, match="entries for 200 keys"):
+    with pytest.raises(ValueError, match="819199 bytes; 200 pages of 4096"):
         client.store(keys, whole[:-1])
     client.close()
 

@@ -211,6 +211,20 @@ def test_what_a_node_is_to_give_is_its_objects_spec() -> None:
     assert project_cache_node({"metadata": meta}).offer_bytes is None
 
 
+@pytest.mark.parametrize("size", ["8Ei", "10e18", "1e21", "1e9999", "9" * 60])
+def test_sizes_that_only_the_api_server_takes_end_nobody(size: str) -> None:
+    """Anybody who may make a pod may write them."""
+    most = 2**63 - 1
+    spec = {"nodeName": "n1", "containers": [{"resources": {"requests": {"memory": size}}}]}
+    assert project_pod({"metadata": {}, "spec": spec}) == Neighbour("n1", most)
+    meta = {"name": "n1", "uid": "u1", "generation": 1, "resourceVersion": "1"}
+    spec = {"offer": {"memory": size}}
+    assert project_cache_node({"metadata": meta, "spec": spec}).offer_bytes == most
+    status = {"allocatable": {"memory": size, "ephemeral-storage": size}}
+    view = project_node({"metadata": meta, "spec": {}, "status": status})
+    assert (view.memory_bytes, view.disk_bytes) == (most, most)
+
+
 def asks(memory: str) -> dict[str, Any]:
     return {"resources": {"requests": {"memory": memory}}}
 

@@ -84,6 +84,40 @@ def test_a_lease_given_up_is_taken_at_once() -> None:
     assert one.release(now=NOW) is None
 
 
+def test_a_holder_that_was_taken_out_of_the_lease_is_left_the_time_to_notice() -> None:
+    """Somebody emptied the Lease, wrote nonsense into it, or deleted and made it again."""
+    for wrong in ({}, {"holderIdentity": "nobody"}, {"leaseDurationSeconds": LEASE_S}):
+        api, one, two = Api(), Candidate("one"), Candidate("two")
+        turn(one, api, 0)
+        turn(two, api, 1)
+        api.version, api.spec = 100, dict(wrong)
+        turn(two, api, 2)
+        assert one.standing(2) is Standing.LEADING, "it does not know yet"
+        assert two.standing(2) is Standing.FOLLOWING, wrong
+        turn(two, api, 15.9)
+        assert two.standing(15.9) is Standing.FOLLOWING, wrong
+        assert one.standing(15.9) is Standing.UNSURE
+        turn(two, api, 16)
+        assert two.standing(16) is Standing.LEADING, wrong
+
+
+def test_the_holder_itself_takes_an_emptied_lease_again() -> None:
+    api, one = Api(), Candidate("one")
+    turn(one, api, 0)
+    api.version, api.spec = 100, {}
+    turn(one, api, 2)
+    assert one.standing(2) is not Standing.LEADING
+    turn(one, api, 4)
+    assert one.standing(4) is Standing.LEADING
+
+
+def test_a_lease_with_as_many_transitions_as_there_may_be_can_still_be_taken() -> None:
+    api, one = Api(spec={"leaseTransitions": 2**31 - 1}), Candidate("one")
+    turn(one, api, 0)
+    assert one.standing(0) is Standing.LEADING
+    assert api.spec["leaseTransitions"] == 2**31 - 1
+
+
 def test_a_lost_answer_is_found_out_by_looking() -> None:
     api, one = Api(), Candidate("one")
     one.see(read_lease(api.read()), now_s=0)

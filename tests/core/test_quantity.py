@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from onggi_core.quantity import (
     QUANTITY_BYTES_MAX,
     QuantityError,
+    capped_quantity,
     exact_quantity,
     format_quantity,
     format_size,
@@ -106,3 +107,40 @@ def test_a_size_for_people_has_at_most_one_decimal(size_bytes: int, text: str) -
 @pytest.mark.parametrize(("text", "cores"), [("100m", "1/10"), ("2", "2"), ("0.5", "1/2")])
 def test_cores_are_not_rounded(text: str, cores: str) -> None:
     assert exact_quantity(text) == Fraction(cores)
+
+
+@pytest.mark.parametrize(
+    ("text", "size_bytes"),
+    [
+        ("0", 0),
+        ("1.5Gi", 3 * GI // 2),
+        ("+1Gi", GI),
+        ("1m", 1),
+        ("1073741824001m", 1073741825),
+        ("1e9", 10**9),
+        ("7Ei", 7 * 2**60),
+        ("8Ei", QUANTITY_BYTES_MAX),
+        ("10e18", QUANTITY_BYTES_MAX),
+        ("1e21", QUANTITY_BYTES_MAX),
+        ("1e9999", QUANTITY_BYTES_MAX),
+        ("1e999999999999", QUANTITY_BYTES_MAX),
+        ("9" * 60, QUANTITY_BYTES_MAX),
+        ("9" * 9000, QUANTITY_BYTES_MAX),
+        ("0" * 9000 + "7", 7),
+        ("0e9999", 0),
+        ("1e-9999", 1),
+        ("5000000e-6", 5),
+        ("0." + "0" * 9000 + "1Ki", 1),
+        (".5Ki", 512),
+    ],
+)
+def test_what_the_api_server_has_taken_is_read_whatever_its_size(
+    text: str, size_bytes: int
+) -> None:
+    assert capped_quantity(text) == size_bytes
+
+
+@pytest.mark.parametrize("text", ["", "-1", "lots", "16GB", "1e", "1e+", "1Gi "])
+def test_what_it_would_refuse_is_refused_here_too(text: str) -> None:
+    with pytest.raises(QuantityError):
+        capped_quantity(text)

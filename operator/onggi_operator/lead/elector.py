@@ -69,7 +69,7 @@ class Elector:
             while True:
                 await self._round()
                 if office is not None and not self._candidate.holds:
-                    log.warning("another leads now")
+                    log.warning("not leading any more: the Lease is not held now")
                     await _end(office)
                     office = None
                 elif office is None and self._candidate.holds:

@@ -25,6 +25,13 @@ JITTER: Final = 0.2
 """Of each pause this much is drawn on top, so that candidates do not bid together."""
 
 
+RELEASED_S: Final = 1
+"""What a holder promises that gives the Lease up: nobody has to wait."""
+
+TRANSITIONS_MAX: Final = 2**31 - 1
+"""What the API server takes; a Lease that somebody wrote so much into stays there."""
+
+
 class Standing(Enum):
     """What a candidate may do."""
 
@@ -46,6 +53,11 @@ class Lease:
     duration_s: float
     renewed: str
     transitions: int
+
+    @property
+    def released(self) -> bool:
+        """Whether its last holder gave it up, and does nothing any more."""
+        return not self.holder and self.duration_s == RELEASED_S
 
 
 def read_lease(body: Mapping[str, Any]) -> Lease:
@@ -70,12 +82,18 @@ class Candidate:
         """When what the Lease says now was first seen."""
         self._until_s: float | None = None
         """How long its last renewal lets it act; None while it does not hold the Lease."""
+        self._left_alone_s = float("-inf")
+        """Until when a holder may be acting that was taken out of the Lease: it may not know."""
 
     def see(self, lease: Lease, *, now_s: float) -> None:
         """The Lease was read. `now_s` is a time after it was."""
         before = self._lease
         if before is None or _said(before) != _said(lease):
+            if before is not None and before.holder not in ("", self.me, lease.holder):
+                self._left_alone_s = self._seen_s + before.duration_s
             self._seen_s = now_s
+        if lease.released:
+            self._left_alone_s = float("-inf")
         self._lease = lease
         if lease.holder != self.me:
             self._until_s = None
@@ -92,7 +110,8 @@ class Candidate:
             "renewTime": now,
         }
         if lease.holder != self.me:
-            spec |= {"acquireTime": now, "leaseTransitions": lease.transitions + 1}
+            transitions = min(lease.transitions + 1, TRANSITIONS_MAX)
+            spec |= {"acquireTime": now, "leaseTransitions": transitions}
         return {"metadata": {"resourceVersion": lease.version}, "spec": spec}
 
     def won(self, lease: Lease, *, sent_s: float) -> None:
@@ -106,7 +125,7 @@ class Candidate:
         held, self._until_s = self._until_s is not None, None
         if not held or self._lease is None:
             return None
-        spec = {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": now}
+        spec = {"holderIdentity": "", "leaseDurationSeconds": RELEASED_S, "renewTime": now}
         return {"metadata": {"resourceVersion": self._lease.version}, "spec": spec}
 
     @property
@@ -128,7 +147,8 @@ class Candidate:
         return Standing.VACANT
 
     def _is_held(self, lease: Lease, now_s: float) -> bool:
-        return bool(lease.holder) and now_s < self._seen_s + lease.duration_s
+        held_s = self._seen_s + lease.duration_s if lease.holder else float("-inf")
+        return now_s < max(held_s, self._left_alone_s)
 
 
 def _said(lease: Lease) -> tuple[str, str, int]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from onggi_core.quantity import exact_quantity
+from onggi_core.quantity import capped_quantity
 
 LEAVING_TAINTS: Final = frozenset(
     {
@@ -66,8 +66,8 @@ def project_node(node: Mapping[str, Any]) -> NodeView:
     return NodeView(
         name=meta["name"],
         uid=meta["uid"],
-        memory_bytes=int(exact_quantity(str(allocatable.get("memory", "0")))),
-        disk_bytes=int(exact_quantity(str(allocatable.get("ephemeral-storage", "0")))),
+        memory_bytes=capped_quantity(str(allocatable.get("memory", "0"))),
+        disk_bytes=capped_quantity(str(allocatable.get("ephemeral-storage", "0"))),
         ready=ready.get("status") == "True",
         leaving=bool(spec.get("unschedulable")) or bool(taints & LEAVING_TAINTS),
         ready_since=str(ready.get("lastTransitionTime") or ""),
@@ -81,7 +81,7 @@ def project_cache_node(body: Mapping[str, Any]) -> CacheNodeView:
     return CacheNodeView(
         name=meta["name"],
         generation=meta["generation"],
-        offer_bytes=None if said is None else int(exact_quantity(str(said))),
+        offer_bytes=None if said is None else capped_quantity(str(said)),
         status=body.get("status") or {},
         version=meta["resourceVersion"],
     )

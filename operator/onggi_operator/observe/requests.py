@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from onggi_core.quantity import exact_quantity
+from onggi_core.quantity import capped_quantity
 
 
 def memory_request(spec: Mapping[str, Any]) -> int:
@@ -29,4 +29,4 @@ def _memory(holder: Mapping[str, Any]) -> int:
 
 
 def _quantity(said: object) -> int:
-    return int(exact_quantity(str(said))) if said else 0
+    return capped_quantity(str(said)) if said else 0

@@ -13,6 +13,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from onggi_core.engine.events import IoOutcome
 from onggi_core.geometry import ALIGN_BYTES, stride
 from onggi_core.wire.requests import SpaceSpec
 from onggi_sidecar.disk.layout import (
@@ -45,6 +46,7 @@ from onggi_sidecar.disk.layout import (
     heal_block,
     patch_record,
 )
+from onggi_sidecar.disk.outcome import classify
 from onggi_sidecar.disk.table import TableState
 
 
@@ -172,7 +174,7 @@ def _read_region(fd: int, layout: TableLayout, segment: int, scanned: Scanned) -
     region = _load(fd, layout, segment, stride_bytes, scanned)
     for block in _heal(region, scanned):
         raw_block = memoryview(region.blocks)[block * BLOCK_BYTES : (block + 1) * BLOCK_BYTES]
-        os.pwrite(fd, raw_block, layout.blocks_offset(segment) + block * BLOCK_BYTES)
+        _write_back(fd, raw_block, layout.blocks_offset(segment) + block * BLOCK_BYTES)
     scanned.regions[segment] = region
 
 
@@ -189,12 +191,21 @@ def _load(
         scanned.torn_bytes += torn_bytes
         del blocks[len(blocks) // BLOCK_BYTES * BLOCK_BYTES :]
         blocks += FREE_BLOCK * ((blocks_bytes - len(blocks)) // BLOCK_BYTES)
-        os.pwrite(fd, blocks, offset)
+        _write_back(fd, blocks, offset)
     raw_uses = os.pread(fd, slots * USE_BYTES, layout.uses_offset(segment, stride_bytes))
     uses = bytearray(raw_uses.ljust(slots * USE_BYTES, b"\0"))
     if scanned.version == SECONDS_VERSION:
         uses[::USE_BYTES] = uses[::USE_BYTES].translate(SECOND_OF)
     return Region(segment, stride_bytes, blocks, array("I", uses), Counter())
+
+
+def _write_back(fd: int, raw: bytearray | memoryview, offset: int) -> None:
+    """What a full filesystem has no room for is left as it is: whoever reads it finds the same."""
+    try:
+        os.pwrite(fd, raw, offset)
+    except OSError as fault:
+        if classify(fault) is not IoOutcome.NO_SPACE:
+            raise
 
 
 def _heal(region: Region, scanned: Scanned) -> list[int]:
