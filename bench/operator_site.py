@@ -29,6 +29,7 @@ from onggi_operator.observe.nodes import CacheNodeView, NodeView
 from onggi_operator.observe.pods import AgentSizes, PodView
 from onggi_operator.observe.world import World
 from onggi_operator.plan.nodes import ToldMove
+from onggi_operator.resizer import Resizer
 from onggi_operator.round_times import RoundTimes
 
 SCHEMA: Final = ROOT / "crds/v1alpha1/kvcachepools.yaml"
@@ -126,8 +127,9 @@ class OperatorSite:
         )
         nowhere: Any = None  # nothing is written here
         times = RoundTimes(CollectorRegistry())
+        resizer = Resizer(nowhere, allowed=False)
         self._rounds = NodeRounds(
-            nowhere, self.world, self._fleet, time.monotonic, times, share=0.5
+            nowhere, self.world, self._fleet, time.monotonic, times, resizer, share=0.5
         )
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"

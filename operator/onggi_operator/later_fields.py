@@ -23,6 +23,7 @@ LATER: Final[_Fields] = MappingProxyType(
             "step": "512Mi",
             "threshold": 5,
             "scheduling": "Prefer",
+            "resize": "Off",
         },
         "quota": {},
         "lifecycle": {

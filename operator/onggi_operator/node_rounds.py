@@ -30,6 +30,7 @@ from onggi_operator.plan.nodes import (
 )
 from onggi_operator.plan.quotas import QuotaShare, plan_quota
 from onggi_operator.plan.room import room_of
+from onggi_operator.resizer import Resizer
 from onggi_operator.round_times import RoundTimes
 
 WRITES_PER_ROUND_MAX: Final = 16
@@ -47,7 +48,8 @@ class _Write:
 
 class NodeRounds:
     """`clock` is monotonic; `share` is the part of unrequested memory that agents may have;
-    `interval_s` the shortest time between two writes of one node."""
+    `interval_s` the shortest time between two writes of one node; `resizer` keeps pods' requests
+    in step with grants."""
 
     def __init__(
         self,
@@ -56,6 +58,7 @@ class NodeRounds:
         fleet: Fleet,
         clock: Callable[[], float],
         times: RoundTimes,
+        resizer: Resizer,
         *,
         share: float,
         interval_s: float = STRUCTURE_INTERVAL_S,
@@ -65,6 +68,7 @@ class NodeRounds:
         self._fleet = fleet
         self._clock = clock
         self._times = times
+        self._resizer = resizer
         self._share = share
         self._interval_s = interval_s
         self._moves: dict[str, tuple[ToldMove, ...]] = {}
@@ -84,6 +88,7 @@ class NodeRounds:
         with self._times.planning():
             with self._times.thinking():
                 names = self._fleet.look(now_s=self._clock())
+                self._resizer.begin(now_s=self._clock())
                 there = set(names)
                 self._moves = {n: moves for n, moves in self._moves.items() if n in there}
                 self._written_s = {n: at_s for n, at_s in self._written_s.items() if n in there}
@@ -159,7 +164,9 @@ class NodeRounds:
             share=self._share,
             quotas=self._quotas,
             settled=node.node.is_settled(now),
+            resizing=self._resizer.look(node.agents, pools, now_s=now_s),
         )
+        self._resizer.note(plan.asks)
         for key, grown_bytes in plan.grown.items():
             self._quotas[key] = self._quotas[key].less(grown_bytes)
         found.append(look_at(node, plan, now_s=now_s))
@@ -167,7 +174,9 @@ class NodeRounds:
             self.rooms.pop(name, None)
         else:
             self.rooms[name] = room_bytes
-        self._fleet.grant(plan.sharing.sizes, plan.told, plan.moved, now_s=now_s)
+        self._fleet.grant(
+            plan.sharing.sizes, plan.told, plan.moved, now_s=now_s, backed=plan.backed
+        )
         if plan.looked:
             self._fleet.looked(name, now_s=now_s)
             self._moves[name] = told_moves(node, plan, pools)

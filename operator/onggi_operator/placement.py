@@ -25,6 +25,13 @@ class Scheduling(str, Enum):
     OFF = "Off"
 
 
+class Resize(str, Enum):
+    """Whether pods' requests follow what their agents are granted."""
+
+    OFF = "Off"
+    REQUESTS = "Requests"
+
+
 @dataclass(frozen=True, slots=True)
 class Placement:
     """`step_bytes` bounds what one agent wins or loses in `interval_s`; a move that promises less
@@ -35,6 +42,7 @@ class Placement:
     step_bytes: int
     threshold_percent: int
     scheduling: Scheduling
+    resize: Resize
 
 
 def read_placement(placement: Mapping[str, Any]) -> Placement:
@@ -45,4 +53,5 @@ def read_placement(placement: Mapping[str, Any]) -> Placement:
         step_bytes=parse_quantity(str(placement["step"])),
         threshold_percent=placement["threshold"],
         scheduling=Scheduling(placement["scheduling"]),
+        resize=Resize(placement["resize"]),
     )

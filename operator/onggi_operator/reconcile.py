@@ -28,6 +28,7 @@ from onggi_operator.observe.world import PoolSnapshot, World
 from onggi_operator.plan.restarts import AGAIN_S, plan_restarts
 from onggi_operator.plan.status import plan_status
 from onggi_operator.plan.writes import is_due
+from onggi_operator.resizer import Resizer
 from onggi_operator.round_times import RoundTimes
 from onggi_operator.settings import ControllerSettings
 from onggi_operator.telling import Teller
@@ -63,6 +64,7 @@ class Reconciler:
         world: World,
         nodes: NodeRounds,
         pods: Mapping[Key, PodView | Neighbour],
+        resizer: Resizer,
         settings: ControllerSettings,
         times: RoundTimes,
         dice: random.Random,
@@ -73,6 +75,7 @@ class Reconciler:
         self._pods = pods
         self._interval_s = settings.status_interval_s
         self._times = times
+        self._resizer = resizer
         self._written_s: dict[Key, float] = {}
         self._teller = Teller(api)
         self._gates = GateKeeper(api, nodes.agent_of) if settings.warm_gates else None
@@ -103,6 +106,7 @@ class Reconciler:
         asking = [pod for pod in self._pods.values() if isinstance(pod, PodView)]
         if self._gates is not None:
             await self._gates.open(asking, self._world.pools(), now_s=now_s, now=now)
+        await self._resizer.write(now_s=now_s)
         await self._nodes.write()
         with self._times.planning():
             due = await self._plan_pools(now_s, now)

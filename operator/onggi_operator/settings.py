@@ -68,6 +68,8 @@ class ControllerSettings(_Settings):
     """Whether pods that the webhook missed are evicted, so that their controllers make new ones."""
     warm_gates: bool = False
     """Whether warm gates of pods are opened, which takes the right to write pods' statuses."""
+    resize_requests: bool = False
+    """Whether pods' memory requests follow grants, which takes the right to resize pods."""
     node_memory_percent: int = Field(default=50, ge=0, le=100)
     """Of the memory that no pod on a node asked for, what agents may have together."""
     heartbeat_interval_s: float = Field(default=5, ge=1, le=300)

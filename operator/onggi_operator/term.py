@@ -27,6 +27,7 @@ from onggi_operator.observe.nodes import (
 from onggi_operator.observe.pods import Neighbour, PodView, project_pod
 from onggi_operator.observe.world import POOLS_MAX, World
 from onggi_operator.reconcile import Reconciler, api_time, wall_clock
+from onggi_operator.resizer import Resizer
 from onggi_operator.round_times import RoundTimes
 from onggi_operator.serving import run_all
 from onggi_operator.settings import ControllerSettings
@@ -72,17 +73,21 @@ class Term:
             started_s=began_s,
             interval_s=settings.heartbeat_interval_s,
         )
+        resizer = Resizer(api, allowed=settings.resize_requests)
         rounds = NodeRounds(
             api,
             self.world,
             self.fleet,
             time.monotonic,
             times,
+            resizer,
             share=settings.node_memory_percent / 100,
             interval_s=settings.status_interval_s,
         )
         dice = random.Random()  # noqa: S311 - spreads calls
-        self._reconciler = Reconciler(api, self.world, rounds, pods.items, settings, times, dice)
+        self._reconciler = Reconciler(
+            api, self.world, rounds, pods.items, resizer, settings, times, dice
+        )
 
     async def run(self) -> None:
         """Until cancelled."""

@@ -23,7 +23,7 @@ from onggi_operator.inject.plan import plan_injection
 from onggi_operator.inject.quota import Quota, read_quota
 from onggi_operator.inject.request import read_request
 from onggi_operator.lifecycle import Lifecycle, WarmGate
-from onggi_operator.placement import Placement, Rebalance, Scheduling
+from onggi_operator.placement import Placement, Rebalance, Resize, Scheduling
 from onggi_operator.pool import (
     Configure,
     DiskTier,
@@ -71,7 +71,7 @@ POOL = Pool(
     hugepages=Hugepages.AUTO,
     policy=PolicyName.ADAPTIVE,
     disk=None,
-    placement=Placement(Rebalance.AUTO, 60, 512 * 1024**2, 5, Scheduling.PREFER),
+    placement=Placement(Rebalance.AUTO, 60, 512 * 1024**2, 5, Scheduling.PREFER, Resize.OFF),
     quota=PoolQuota(),
     lifecycle=Lifecycle(60, 10, 0, WarmGate()),
     failure=Failure(2),

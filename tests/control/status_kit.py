@@ -61,6 +61,7 @@ def body(**changes: Any) -> dict[str, Any]:
             "step": "512Mi",
             "threshold": 5,
             "scheduling": "Prefer",
+            "resize": "Off",
         },
         "quota": {},
         "lifecycle": {

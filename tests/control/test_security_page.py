@@ -78,6 +78,7 @@ def test_every_right_is_in_the_table_and_every_line_of_it_is_a_right(render: Any
     for value, right in (
         ("operator.restartMissed", ("operator", "create", "pods/eviction", "")),
         ("operator.warmGates", ("operator", "patch", "pods/status", "")),
+        ("operator.resizeRequests", ("operator", "patch", "pods/resize", "")),
     ):
         more, _ = told(value)
         assert more == given(render(f"{value}=true"))

@@ -71,6 +71,8 @@ class Account:
     target_bytes: int | None = None
     granted_bytes: int | None = None
     answered_bytes: int | None = None
+    backed_bytes: int | None = None
+    """What its pod's request has room for; None where that is no bound."""
     moved_s: float | None = None
     demand: Demand = field(default_factory=Demand)
     curve: tuple[tuple[int, float], ...] = ()
@@ -97,9 +99,14 @@ class Account:
         return Report.TAKEN
 
     def answer(self) -> int | None:
-        """What the agent is told with this answer; from now on it may hold that."""
-        self.answered_bytes = self.granted_bytes
-        return self.answered_bytes
+        """What the agent is told with this answer; from now on it may hold that. A grant that its
+        pod does not request yet waits; what it holds already it may keep."""
+        told = self.granted_bytes
+        if told is not None and self.backed_bytes is not None:
+            held_bytes = self.held.host_bytes if self.held is not None else 0
+            told = min(told, max(self.backed_bytes, held_bytes))
+        self.answered_bytes = told
+        return told
 
     def _begin(self, epoch: str, now_s: float) -> None:
         """Another life: an empty memory, counters from 0, the same demand."""

@@ -3,11 +3,13 @@
 import zlib
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Final
 
 from onggi_core.heartbeat import Heartbeat, TierBytes
 from onggi_operator.kube.reflector import Key
 from onggi_operator.observe.accounts import Account, Report
+from onggi_operator.observe.agent_request import AgentRequest
 from onggi_operator.observe.nodes import CacheNodeView, NodeView
 from onggi_operator.observe.pods import AgentSizes, Neighbour, PodView
 
@@ -20,6 +22,8 @@ PHASE_S: Final = 60.0
 
 ACCOUNTS_MAX: Final = 20_000
 """Twice the largest cluster planned for."""
+
+NOTHING_BACKED: Final[Mapping[str, int]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,8 @@ class AgentSnapshot:
     curve: tuple[tuple[int, float], ...]
     pending_blocks: int
     draining: bool
+    request: AgentRequest | None = None
+    """None where its pod's request cannot follow what it is granted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,14 +132,22 @@ class Fleet:
         return pod.sizes.disk_bytes if isinstance(pod, PodView) and pod.sizes else 0
 
     def grant(
-        self, targets: Mapping[str, int], told: Mapping[str, int], moved: Set[str], *, now_s: float
+        self,
+        targets: Mapping[str, int],
+        told: Mapping[str, int],
+        moved: Set[str],
+        *,
+        now_s: float,
+        backed: Mapping[str, int] = NOTHING_BACKED,
     ) -> None:
         """What a plan decided: where agents are to come, what they are told from now on on the way
-        there, and which were moved for what they are worth."""
+        there, and which were moved for what they are worth. `backed`: agents that are not to hold
+        more than their pods request, and how much that is."""
         for uid, size_bytes in targets.items():
             self._accounts[uid].target_bytes = size_bytes
         for uid, size_bytes in told.items():
             self._accounts[uid].granted_bytes = size_bytes
+            self._accounts[uid].backed_bytes = backed.get(uid)
         for uid in moved:
             self._accounts[uid].moved_s = now_s
 
@@ -232,4 +246,5 @@ class Fleet:
             curve=known.curve,
             pending_blocks=known.pending_blocks,
             draining=known.draining,
+            request=pod.request,
         )

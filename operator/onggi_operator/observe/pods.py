@@ -7,6 +7,7 @@ from typing import Any
 from onggi_operator import names
 from onggi_operator.inject.outcome import Stamp, read_status
 from onggi_operator.inject.request import annotations_of
+from onggi_operator.observe.agent_request import AgentRequest, read_agent_request
 from onggi_operator.observe.requests import memory_request
 
 
@@ -24,7 +25,8 @@ class AgentSizes:
 class PodView:
     """A living pod that asks for a pool. `stamp` None: the webhook never saw it. `node` is empty
     until the pod has one; `sizes` None without an agent. `owner` is what made it and would make it
-    again: kind and name, None for a bare pod."""
+    again: kind and name, None for a bare pod. `request_bytes` is what it was made with, whatever
+    its agent requests today: what is granted is not to shrink what is offered."""
 
     namespace: str
     name: str
@@ -42,6 +44,8 @@ class PodView:
     """It waits for the condition `onggi.dev/warm`."""
     started: str = ""
     """When a kubelet took it."""
+    request: AgentRequest | None = None
+    """Of its agent; None where it cannot change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +64,9 @@ def project_pod(pod: Mapping[str, Any]) -> PodView | Neighbour | None:
     if not pool or annotations.get(names.INJECT) == "false":
         return Neighbour(node, memory_request(pod["spec"])) if node else None
     meta, status = pod["metadata"], pod.get("status") or {}
+    sizes = agent_sizes(pod["spec"])
+    request = read_agent_request(pod, sizes.memory_bytes, sizes.memory_max_bytes) if sizes else None
+    made_with = {names.AGENT_CONTAINER: request.made_bytes} if request else {}
     return PodView(
         namespace=meta["namespace"],
         name=meta["name"],
@@ -70,11 +77,12 @@ def project_pod(pod: Mapping[str, Any]) -> PodView | Neighbour | None:
         running=status.get("phase") == "Running",
         deleting="deletionTimestamp" in meta,
         node=node,
-        request_bytes=memory_request(pod["spec"]) if node else 0,
-        sizes=agent_sizes(pod["spec"]),
+        request_bytes=memory_request(pod["spec"], made_with) if node else 0,
+        sizes=sizes,
         owner=_owner(meta),
         gated=_is_gated(pod["spec"], status),
         started=str(status.get("startTime") or ""),
+        request=request,
     )
 
 

@@ -11,6 +11,7 @@ from onggi_operator.plan.claims import listens
 from onggi_operator.plan.grants import NodePlan
 from onggi_operator.plan.quotas import QuotaShare
 from onggi_operator.plan.rebalance import UNIT_BYTES
+from onggi_operator.plan.resizes import BLOCKED_STATES
 
 BELOW_MIN_S: Final = 120.0
 """An arena of 100 GiB is touched within a minute; what is not there after two will not come."""
@@ -31,7 +32,7 @@ NOTHING_KNOWN: Final = Allocation()
 @dataclass(frozen=True, slots=True)
 class NodeFindings:
     """Of one node: agents without what they were promised, and pools whose agents have all that
-    the node offers, although they could be given more."""
+    the node offers, or lets their pods request, although they could be given more."""
 
     below_min: Mapping[Key, frozenset[str]]
     full: frozenset[Key]
@@ -41,6 +42,7 @@ def look_at(node: NodeSnapshot, plan: NodePlan, *, now_s: float) -> NodeFindings
     """After the node was planned."""
     below: dict[Key, set[str]] = {}
     short: set[Key] = set()
+    blocked: set[Key] = set()
     room_bytes, takers = plan.offered_bytes, 0
     for one, claim in zip(node.agents, plan.claims, strict=True):
         room_bytes -= max(claim.charged_bytes, plan.told.get(one.uid, 0))
@@ -52,9 +54,11 @@ def look_at(node: NodeSnapshot, plan: NodePlan, *, now_s: float) -> NodeFindings
             below.setdefault(key, set()).add(one.uid)
         if plan.sharing.sizes[one.uid] < claim.ceiling_bytes:
             short.add(key)
+        if plan.resizes.get(one.uid) in BLOCKED_STATES:
+            blocked.add(key)
     # Even shares are whole units: what no unit for each is left of is nobody's.
     full = frozenset(short) if room_bytes < max(1, takers) * UNIT_BYTES else frozenset[Key]()
-    return NodeFindings({key: frozenset(uids) for key, uids in below.items()}, full)
+    return NodeFindings({key: frozenset(uids) for key, uids in below.items()}, full | blocked)
 
 
 def gathered(nodes: Iterable[NodeFindings]) -> dict[Key, Allocation]:

@@ -1,7 +1,7 @@
 """A node's plan: what it offers, and what each agent on it is told."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final
 
@@ -12,6 +12,16 @@ from onggi_operator.plan.claims import claim_of, listens
 from onggi_operator.plan.ledger import Claim, Room, settle
 from onggi_operator.plan.quotas import QuotaShare
 from onggi_operator.plan.rebalance import UNIT_BYTES, Sharing, Taker, Why, share_out
+from onggi_operator.plan.resizes import (
+    NO_RESIZING,
+    AskMemory,
+    ResizeState,
+    Resizing,
+    bounded,
+    plan_resizes,
+    request_of,
+    resize_state,
+)
 from onggi_operator.plan.worth import worth_of
 from onggi_operator.pool import Medium, Pool
 
@@ -37,6 +47,11 @@ class NodePlan:
     """Whether this round looked at who should have more."""
     grown: Mapping[Key, int]
     """What was given to agents of each pool whose quota bounds memory."""
+    backed: Mapping[str, int] = field(default_factory=dict)
+    """Of agents whose requests are to be in step, the largest arena that is requested."""
+    asks: tuple[AskMemory, ...] = ()
+    """Requests that are to change."""
+    resizes: Mapping[str, ResizeState] = field(default_factory=dict)
 
 
 def offered_bytes(node: NodeSnapshot, *, share: float) -> int:
@@ -58,14 +73,21 @@ def plan_node(
     share: float = SHARE_DEFAULT,
     quotas: Mapping[Key, QuotaShare] = NO_QUOTAS,
     settled: bool = True,
+    resizing: Resizing = NO_RESIZING,
 ) -> NodePlan:
     """The same snapshot and time give the same plan. `fresh_s`: an agent that has not reported for
     longer does not hear. `quotas` are what is left of each pool's, by this moment. On a node that
     is not `settled` there may be agents that nobody knows, so nobody is given more."""
     offered = offered_bytes(node, share=share)
     pairs = [(one, pools.get((one.namespace, one.pool))) for one in node.agents]
+    found = ((one, request_of(one, pool, resizing)) for one, pool in pairs)
+    requests = {one.uid: request for one, request in found if request is not None}
     claims = [
-        _capped(claim_of(one, pool, now_s, fresh_s), quotas.get((one.namespace, one.pool)))
+        bounded(
+            one,
+            _capped(claim_of(one, pool, now_s, fresh_s), quotas.get((one.namespace, one.pool))),
+            resizing,
+        )
         for one, pool in pairs
     ]
     budget = offered - sum(c.surely_held_bytes for c in claims if not listens(c))
@@ -100,7 +122,17 @@ def plan_node(
         advised=advised,
         looked=looked,
         grown={key: (quotas[key].room_bytes or 0) - room.bytes for key, room in rooms.items()},
+        backed={uid: request.backs() for uid, request in requests.items()},
+        asks=plan_resizes(node.agents, claims, told, requests, resizing.blocked),
+        resizes=_resize_states(pairs, resizing),
     )
+
+
+def _resize_states(
+    pairs: Sequence[tuple[AgentSnapshot, Pool | None]], resizing: Resizing
+) -> dict[str, ResizeState]:
+    states = ((one.uid, resize_state(one, pool, resizing)) for one, pool in pairs)
+    return {uid: state for uid, state in states if state is not None}
 
 
 def _rooms(agents: Iterable[AgentSnapshot], quotas: Mapping[Key, QuotaShare]) -> dict[Key, Room]:

@@ -148,6 +148,7 @@ def _grants(node: NodeSnapshot, plan: NodePlan, now: str) -> list[dict[str, Any]
                 "memoryBytes": size,
                 "diskBytes": agent.held.disk_bytes if agent.held else agent.sizes.disk_bytes,
                 "since": since,
+                **({"resize": plan.resizes[agent.uid].value} if agent.uid in plan.resizes else {}),
             }
         )
     return grants[:GRANTS_MAX]
