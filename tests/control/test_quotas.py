@@ -18,6 +18,7 @@ from onggi_operator.observe.nodes import NodeView
 from onggi_operator.observe.pods import AgentSizes, PodView
 from onggi_operator.plan.quotas import QuotaShare
 from onggi_operator.pool import Pool, read_pool
+from onggi_operator.resizer import Resizer
 from onggi_operator.round_times import RoundTimes
 from onggi_operator.tenancy import PoolQuota
 
@@ -86,6 +87,7 @@ class Scene:
             self.fleet,
             lambda: self.now_s,
             RoundTimes(CollectorRegistry()),
+            Resizer(None, allowed=False),  # type: ignore[arg-type]
             share=1.0,
         )
 

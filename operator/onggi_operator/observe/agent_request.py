@@ -19,9 +19,9 @@ Guaranteed, and the API server forbids what would change a pod's class."""
 
 @dataclass(frozen=True, slots=True)
 class AgentRequest:
-    """`made_bytes` is what it began with. `given_bytes` is what the kubelet reserved: the same, unless
-    it says otherwise. `pending` is its own word for why it did not take in what is asked; empty
-    when it did, or has not looked yet."""
+    """`made_bytes` is what it began with. `given_bytes` is what the kubelet reserved: the same,
+    unless it says otherwise. `pending` is its own word for why it did not take in what is asked;
+    empty when it did, or has not looked yet."""
 
     made_bytes: int
     overhead_bytes: int
