@@ -80,9 +80,16 @@ def _variable_of(flag: str) -> str:
 
 
 def _end_before_start(_number: int, _frame: FrameType | None) -> NoReturn:
-    """SIGTERM while modules are still being loaded: nothing was made, so nothing is left. Process
-    1 of a container would otherwise not hear it at all."""
+    """SIGTERM while modules are still being loaded, which process 1 of a container would otherwise
+    not hear at all."""
     sys.exit(0)
+
+
+def _leave_before_start(_number: int, _frame: FrameType | None) -> NoReturn:
+    """SIGTERM or SIGINT before the agent listens to them: nothing was made, so nothing is left.
+    Not by an exception: importing runs callbacks that swallow it, and the agent would then start
+    and never end."""
+    os._exit(0)
 
 
 def _parser(command: list[str]) -> argparse.ArgumentParser:
@@ -133,6 +140,8 @@ def _parser(command: list[str]) -> argparse.ArgumentParser:
 
 
 def _agent(parsed: argparse.Namespace) -> int:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _leave_before_start)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the agent listens to it
     # The agent's libraries take half a second to load and the other commands need none of them.
     from onggi_sidecar.config import RUNNING, ConfigRefused, load_config, unread_variables

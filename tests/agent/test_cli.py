@@ -12,6 +12,25 @@ from onggi_sidecar.agent_help import EXIT_CODES, agent_help
 from onggi_sidecar.cli import AGENT_FLAGS, COMMANDS
 from onggi_sidecar.config import AgentConfig
 
+SIGNALLED_IN_A_CALLBACK = """
+import os, signal, sys, weakref
+from onggi_sidecar.cli import main
+
+class Mark:
+    pass
+
+class Signalling:
+    def find_spec(self, name, path=None, target=None):
+        if name == "onggi_sidecar.config":
+            mark = Mark()
+            seen = weakref.ref(mark, lambda _: os.kill(os.getpid(), signal.{signal}))
+            del mark
+
+sys.meta_path.insert(0, Signalling())
+sys.exit(main(["agent", "--memory", "wrong"]))
+"""
+"""What is raised in a callback of the garbage collector's is swallowed, and importing runs such."""
+
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
@@ -67,6 +86,18 @@ def test_a_command_that_is_none_is_refused_with_those_that_are() -> None:
     said = onggi("agnet")
     assert said.returncode == 2
     assert said.stderr == "onggi: there is no agnet; did you mean agent?\n"
+
+
+@pytest.mark.parametrize("signal", ["SIGTERM", "SIGINT"])
+def test_an_agent_ends_when_it_is_told_to_while_it_loads_its_libraries(signal: str) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", SIGNALLED_IN_A_CALLBACK.format(signal=signal)],
+        env={"PYTHONPATH": str(REPOSITORY / "sidecar"), "PATH": ""},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
 
 
 def test_an_arena_that_would_lie_on_a_disk_is_warned_of(tmp_path: Path) -> None:

@@ -240,6 +240,12 @@ def test_where_no_agent_answers_it_says_so() -> None:
     assert "Traceback" not in done.stderr
 
 
+def test_a_port_that_is_none_is_told_with_what_would_be_right() -> None:
+    done = doctor(ONGGI_AGENT_HTTP_PORT="abc")
+    assert done.returncode == 3
+    assert "ONGGI_AGENT_HTTP_PORT is 'abc'; write a port" in done.stdout
+
+
 KUBECTL = """#!{python}
 import json, pathlib, sys
 here = pathlib.Path(__file__).parent

@@ -85,6 +85,8 @@ def run(parsed: argparse.Namespace) -> int:
 def _inside(env: Mapping[str, str]) -> tuple[dict[str, Any], str]:
     """The figures of this container's agent, over loopback, and why it is not ready."""
     port = env.get("ONGGI_AGENT_HTTP_PORT", "9464")
+    if not port.isdecimal():
+        raise CannotLook(f"ONGGI_AGENT_HTTP_PORT is {port!r}; write a port such as 9464")
     figures: dict[str, Any] = json.loads(_fetch(port, "/stats")[1])
     mine, its = env.get("ONGGI_AGENT_POD_UID"), figures.get("pod_uid")
     if mine and its and mine != its:
