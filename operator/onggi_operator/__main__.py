@@ -73,6 +73,9 @@ async def _run(settings: WebhookSettings | ControllerSettings, access: ApiAccess
 def _access(settings: AccessSettings) -> ApiAccess:
     server, ca, token = settings.api_server, settings.api_ca_file, settings.api_token_file
     if server and ca and token:
+        for variable, file in (("ONGGI_API_CA_FILE", ca), ("ONGGI_API_TOKEN_FILE", token)):
+            if not (file.is_file() and os.access(file, os.R_OK)):
+                raise NoAccess(f"{variable} is {file}; name a file that can be read")
         return ApiAccess(server, ca, token)
     return from_pod(os.environ)
 

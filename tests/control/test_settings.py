@@ -18,6 +18,12 @@ COMMON = {
     "ONGGI_LEASE": "onggi-operator",
 }
 
+NO_CA = {
+    "ONGGI_API_SERVER": "https://127.0.0.1:6443",
+    "ONGGI_API_CA_FILE": "/no/ca",
+    "ONGGI_API_TOKEN_FILE": "/no/token",
+}
+
 
 def test_defaults_stand_where_nothing_is_said() -> None:
     settings = read_controller_settings(COMMON)
@@ -46,6 +52,7 @@ def test_every_wrong_variable_is_named_with_its_value() -> None:
     [
         ({}, "ONGGI_RELEASE_NAMESPACE: Field required"),
         (COMMON, "not in a pod (no KUBERNETES_SERVICE_HOST); set ONGGI_API_SERVER"),
+        (COMMON | NO_CA, "ONGGI_API_CA_FILE is /no/ca; name a file that can be read"),
     ],
 )
 def test_a_start_that_cannot_be_says_why_and_ends_as_a_configuration_fault(
