@@ -55,6 +55,7 @@ def test_an_empty_spec_becomes_a_working_pool(server: Any) -> None:
             "step": "512Mi",
             "threshold": 5,
             "scheduling": "Prefer",
+            "resize": "Off",
         },
         "quota": {},
         "lifecycle": {
