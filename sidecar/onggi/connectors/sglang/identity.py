@@ -33,7 +33,7 @@ _ARGUMENTS: Final = (
     "decode_attention_backend",
     "load_format",
     "model_impl",
-    "torchao_config",
+    "weight_version",
     "speculative_algorithm",
     "speculative_draft_model_path",
 )
