@@ -11,13 +11,14 @@ import pytest
 from vllm_stand_ins import BLOCK, Request
 
 from onggi import block_keys
-from onggi.connectors.vllm import options, weights
+from onggi.connectors import environment as variables
+from onggi.connectors import weights
 from onggi.connectors.vllm.adapters import Adapters
 from onggi.connectors.vllm.hybrid.kinds import Kind, StandBack
 from onggi.connectors.vllm.identity import check_supported, identity, say_what_changed
 from onggi.connectors.vllm.keys import RequestKeys
 from onggi.connectors.vllm.options import Options, read_options
-from onggi.connectors.vllm.weights import WeightsUnknown, revision
+from onggi.connectors.weights import WeightsUnknown, revision
 from onggi_core.identity import fingerprint
 from onggi_core.variables import OF_ENGINES
 
@@ -291,7 +292,7 @@ def test_options_come_from_the_config_then_the_environment() -> None:
 
 
 def test_every_variable_that_is_read_is_known_as_ours() -> None:
-    read = {value for name, value in vars(options).items() if name.endswith("_VARIABLE")}
+    read = {value for name, value in vars(variables).items() if name.endswith("_VARIABLE")}
     assert read == set(OF_ENGINES)
 
 

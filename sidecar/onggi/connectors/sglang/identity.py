@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from onggi.connectors.sglang.options import Options
 from onggi.connectors.sglang.pages import page_tokens
-from onggi.connectors.vllm.weights import revision
+from onggi.connectors.weights import revision
 
 Fields = dict[str, "str | int"]
 

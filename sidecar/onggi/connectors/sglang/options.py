@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from onggi.connectors.vllm.options import REVISION_VARIABLE, SOCKET_VARIABLE, TENANT_VARIABLE
+from onggi.connectors.environment import REVISION_VARIABLE, SOCKET_VARIABLE, TENANT_VARIABLE
 from onggi_core.variables import nearest
 
 DEADLINE_S: Final = 0.5

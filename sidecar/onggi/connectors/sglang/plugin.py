@@ -13,8 +13,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from onggi.connectors.environment import SOCKET_VARIABLE, unread_variables
 from onggi.connectors.sglang.guard import log
-from onggi.connectors.vllm.options import SOCKET_VARIABLE, unread_variables
 
 CONFIG: Final = {
     "backend_name": "onggi",

@@ -20,7 +20,7 @@ from onggi.connectors.sglang.pages import (
     piece_sizes,
 )
 from onggi.connectors.sglang.pools import FlatPool, PiecePool, Pool
-from onggi.connectors.vllm.weights import WeightsUnknown
+from onggi.connectors.weights import WeightsUnknown
 
 ATTACH_WAIT_S: Final = 2.0
 """At start an engine can wait for its agent; its first prompts then need not miss because a busy

@@ -16,7 +16,7 @@ from typing import Any, Final
 from onggi.connectors.vllm.guard import log
 from onggi.connectors.vllm.hybrid.kinds import Kind, StandBack, layer_specs
 from onggi.connectors.vllm.options import Options
-from onggi.connectors.vllm.weights import revision
+from onggi.connectors.weights import revision
 from onggi_core.identity import differing
 
 Fields = dict[str, "str | int"]

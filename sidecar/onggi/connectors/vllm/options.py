@@ -8,13 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from onggi.client import DEADLINE_S
-from onggi_core.variables import OF_ENGINES, misspelt, nearest
-
-SOCKET_VARIABLE: Final = "ONGGI_SOCKET"
-REVISION_VARIABLE: Final = "ONGGI_MODEL_REVISION"
-TENANT_VARIABLE: Final = "ONGGI_TENANT"
-CONFIGURE_VARIABLE: Final = "ONGGI_CONFIGURE"
-FAMILY: Final = "ONGGI_"
+from onggi.connectors.environment import REVISION_VARIABLE, SOCKET_VARIABLE, TENANT_VARIABLE
+from onggi_core.variables import nearest
 
 DISK_WAIT_S: Final = 2.0
 """How long an asynchronous load may take to come from disk before its blocks are computed."""
@@ -55,15 +50,6 @@ def read_options(extra: Mapping[str, Any], environment: Mapping[str, str] = os.e
         layerwise=_choice(extra, "layerwise", LAYERWISE),
         load=_choice(extra, "load", LOAD),
     )
-
-
-def unread_variables(environment: Mapping[str, str] = os.environ) -> list[str]:
-    """A sentence on each variable that is very like one of ours and is none: a tenant that is
-    misspelt would share its blocks with everybody."""
-    return [
-        f"{name} is no variable of Onggi's and was not read; did you mean {meant}?"
-        for name, meant in misspelt(environment, OF_ENGINES, ours="", family=FAMILY)
-    ]
 
 
 def _choice(extra: Mapping[str, Any], name: str, choices: Sequence[str]) -> str:

@@ -12,12 +12,12 @@ import functools
 import os
 from typing import Any
 
-from onggi.connectors.vllm.guard import log
-from onggi.connectors.vllm.options import (
+from onggi.connectors.environment import (
     CONFIGURE_VARIABLE,
     SOCKET_VARIABLE,
     unread_variables,
 )
+from onggi.connectors.vllm.guard import log
 
 CONNECTOR = "OnggiConnector"
 MODULE = "onggi.connectors.vllm"

@@ -32,8 +32,8 @@ from onggi.connectors.vllm.metadata import Space, Told
 from onggi.connectors.vllm.options import Options
 from onggi.connectors.vllm.scheduler import Scheduler
 from onggi.connectors.vllm.tally import Tally
-from onggi.connectors.vllm.weights import WeightsUnknown
 from onggi.connectors.vllm.worker import Worker
+from onggi.connectors.weights import WeightsUnknown
 from onggi_core.identity import fingerprint
 from onggi_core.wire.requests import SpaceSpec
 
