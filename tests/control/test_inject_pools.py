@@ -112,7 +112,18 @@ def test_an_engine_without_plugins_needs_flags(kit: Any) -> None:
         "sglang has no plugin that could switch Onggi's client on; set spec.engine.configure of"
         " the pool to Manual and give the engine its flags",
     )
-    kit.inject(body, engine=replace(kit.manual(), kind=kit.EngineKind.SGLANG))
+    # With Manual its backend finds all but the flags in the environment.
+    known = replace(kit.POOL.identity, model_revision="r7", tenant="t")
+    after = kit.inject(
+        body, engine=replace(kit.manual(), kind=kit.EngineKind.SGLANG), identity=known
+    )
+    assert kit.env_of(after["spec"]["containers"][0]) == {
+        "PYTHONPATH": "/opt/onggi",
+        "ONGGI_SOCKET": "/run/onggi/agent.sock",
+        "ONGGI_CONFIGURE": "Manual",
+        "ONGGI_MODEL_REVISION": "r7",
+        "ONGGI_TENANT": "t",
+    }
 
 
 def test_new_pods_get_the_latest_unless_their_pool_is_pinned(kit: Any) -> None:
