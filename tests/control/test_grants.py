@@ -243,6 +243,28 @@ def test_a_nodes_status_has_what_is_charged_and_sums_that_keep_the_budget(pools:
     assert status["display"]["host"] == "320Mi/512Mi"
 
 
+def test_an_agent_that_is_unheard_is_shown_with_what_was_last_granted(pools: Any) -> None:
+    """The ledger charges it all that it could hold: a sum of that passes what the node offers, and
+    says nothing of what is there."""
+    before = {
+        "nodeUID": "uid-n1",
+        "grants": [{"podUID": "a", "memoryBytes": 256 * MIB, "since": "2025-12-31T00:00:00Z"}],
+    }
+    own = CacheNodeView("n1", 1, 512 * MIB, before)
+    agents = (agent("a", held=None), agent("b", held=None), agent("c", held=None, newborn=True))
+    snapshot = replace(node(*agents, agent("d")), own=own)
+    found = plan(snapshot, pools())
+    assert sum(claim.charged_bytes for claim in found.claims) > 512 * MIB
+    status = node_status(snapshot, found, (), now="2026-01-01T00:00:00Z")
+    shown = [
+        (one["podUID"], one["memoryBytes"] // MIB, one.get("unheard")) for one in status["grants"]
+    ]
+    assert shown == [("a", 256, True), ("b", 64, True), ("c", 64, None), ("d", 64, None)]
+    assert status["grants"][0]["since"] == "2025-12-31T00:00:00Z"
+    assert status["granted"] == {"memoryBytes": 448 * MIB}
+    assert status["display"]["host"] == "448Mi/512Mi (2 unheard)"
+
+
 def test_a_grants_time_moves_only_when_the_grant_does(pools: Any) -> None:
     snapshot = node(agent("a"))
     found = plan(snapshot, pools())

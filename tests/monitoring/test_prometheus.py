@@ -31,6 +31,7 @@ VALUES = {
     "Pods by state/{{state}}": {"matched": 2, "injected": 1, "ready": 1, "skipped": 1, "missed": 0},
     "Bytes held and used/{{tier}} held": {"host": 16, "disk": 32},
     "Bytes held and used/{{tier}} used": {"host": 4, "disk": 2},
+    "Quotas taken/{{namespace}}/{{pool}} {{tier}}": {"host": 0.25},
     "Hit share by agent/{{pod}}": {"chat-0": BLOCKS / (BLOCKS + ABSENT)},
     "Work not ended/clients": 1,
     "Work not ended/loads": 0,
@@ -88,7 +89,8 @@ class Scene:
         self.world.hear(self._beat(0), now_s=99)
         (pool,) = self.world.snapshot(now_s=100)
         status = plan_status(pool, now_s=100, now="2026-01-01T01:00:10Z", node_uids={})
-        self.world.see_pool(self.status_kit.body(status=status))
+        quota = {"hard": {"memoryBytes": 64}, "used": {"memoryBytes": 16}}
+        self.world.see_pool(self.status_kit.body(status={**status, "quota": quota}))
         self.control = Control(self.kit, self.world)
         self.prometheus: Prometheus | None = None
 

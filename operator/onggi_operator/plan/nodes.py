@@ -9,7 +9,6 @@ from onggi_operator.kube.reflector import Key
 from onggi_operator.observe.fleet import AgentSnapshot, NodeSnapshot
 from onggi_operator.placement import Rebalance
 from onggi_operator.plan.grants import NodePlan
-from onggi_operator.plan.ledger import charged
 from onggi_operator.plan.rebalance import Move, Why
 from onggi_operator.pool import Pool
 
@@ -107,7 +106,9 @@ def node_status(
     node: NodeSnapshot, plan: NodePlan, moves: Sequence[ToldMove], *, now: str
 ) -> dict[str, Any]:
     """`now` is the wall clock as the API writes it."""
-    granted = charged(plan.claims)
+    grants = _grants(node, plan, now)
+    granted = sum(grant["memoryBytes"] for grant in grants)
+    unheard = sum("unheard" in grant for grant in grants)
     measured = _measured(node, plan)
     moving = [move for move in moves if not move.dry_run]
     return {
@@ -116,11 +117,12 @@ def node_status(
         "capacity": {"memoryBytes": node.node.memory_bytes, "diskBytes": node.node.disk_bytes},
         "offered": {"memoryBytes": plan.offered_bytes},
         "granted": {"memoryBytes": granted},
-        "grants": _grants(node, plan, now),
+        "grants": grants[:GRANTS_MAX],
         "measured": measured,
         "moves": [move_field(move) for move in moves[:MOVES_MAX]],
         "display": {
-            "host": f"{format_size(granted)}/{format_size(plan.offered_bytes)}",
+            "host": f"{format_size(granted)}/{format_size(plan.offered_bytes)}"
+            + (f" ({unheard} unheard)" if unheard else ""),
             "disk": format_size(measured["heldDiskBytes"]),
             "used": format_size(measured["usedMemoryBytes"]),
             "moves": str(len(moving)) if moving else NOTHING,
@@ -129,6 +131,8 @@ def node_status(
 
 
 def _grants(node: NodeSnapshot, plan: NodePlan, now: str) -> list[dict[str, Any]]:
+    """What each agent is charged; of one that this operator has not heard, which the ledger charges
+    all that it could hold, what was last granted, and that it was not heard."""
     same = node.own is not None and node.own.status.get("nodeUID") == node.node.uid
     before = {
         grant["podUID"]: grant
@@ -137,7 +141,9 @@ def _grants(node: NodeSnapshot, plan: NodePlan, now: str) -> list[dict[str, Any]
     grants = []
     for agent, claim in zip(node.agents, plan.claims, strict=True):
         old = before.get(agent.uid)
-        size = claim.charged_bytes
+        unheard = claim.held_bytes is None and not claim.newborn
+        known_bytes = old["memoryBytes"] if old else 0
+        size = max(claim.floor_bytes, known_bytes) if unheard else claim.charged_bytes
         since = old["since"] if old and old["memoryBytes"] == size and "since" in old else now
         grants.append(
             {
@@ -148,10 +154,11 @@ def _grants(node: NodeSnapshot, plan: NodePlan, now: str) -> list[dict[str, Any]
                 "memoryBytes": size,
                 "diskBytes": agent.held.disk_bytes if agent.held else agent.sizes.disk_bytes,
                 "since": since,
+                **({"unheard": True} if unheard else {}),
                 **({"resize": plan.resizes[agent.uid].value} if agent.uid in plan.resizes else {}),
             }
         )
-    return grants[:GRANTS_MAX]
+    return grants
 
 
 def _measured(node: NodeSnapshot, plan: NodePlan) -> dict[str, int]:
