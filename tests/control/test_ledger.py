@@ -233,6 +233,7 @@ TestLateWorld.settings = settings(max_examples=60, stateful_step_count=40, deadl
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(1800)
 def test_for_long() -> None:
     from hypothesis.stateful import run_state_machine_as_test
 

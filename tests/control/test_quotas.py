@@ -359,6 +359,7 @@ TestLateQuota.settings = RULES
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(1800)
 def test_for_long() -> None:
     from hypothesis.stateful import run_state_machine_as_test
 
