@@ -6,8 +6,10 @@
 Lives here: the client (client.py over link, session, channel, arena), torch_pages.py and
 cuda_pages.py for tensors, and connectors/, one an engine. May import: onggi_core and, in those two
 files and in connectors/, the engine's own torch. Not here: which block is kept or evicted (the
-agent decides).
+agent decides), and KVCacheManager, which is onggi_library's and is brought in when asked for.
 """
+
+from typing import TYPE_CHECKING, Any
 
 from onggi.client import Client
 from onggi.outcomes import Load, Looked, Pages, Stored, StoreTicket
@@ -16,6 +18,9 @@ from onggi_core.errors import BadRequest
 from onggi_core.identity import ROOT, block_keys, fingerprint
 from onggi_core.wire.replies import Slot as StoreSlot
 from onggi_core.wire.requests import LoadOutcome, SpaceSpec, StoreOutcome
+
+if TYPE_CHECKING:
+    from onggi_library.manager.manager import KVCacheManager as KVCacheManager
 
 __all__ = [
     "ROOT",
@@ -34,3 +39,12 @@ __all__ = [
     "block_keys",
     "fingerprint",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """An engine's image has neither torch for us to load nor use for the library."""
+    if name == "KVCacheManager":
+        from onggi_library.manager.manager import KVCacheManager
+
+        return KVCacheManager
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

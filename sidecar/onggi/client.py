@@ -13,7 +13,7 @@ import os
 from collections.abc import Sequence
 from typing import Any, Final
 
-from onggi import bulk, bulk_store, checks
+from onggi import bulk, bulk_store, checks, discarding
 from onggi.arena import Arena
 from onggi.checks import held_pages, of_type, packed_keys
 from onggi.clock import Clock, monotonic
@@ -242,6 +242,11 @@ class Client:
     def unsealed_blocks(self) -> int:
         """Blocks that store() or finish_store_later() handed over and the agent did not keep."""
         return self._link.unsealed_blocks
+
+    def discard(self, keys: Sequence[bytes]) -> int:
+        """These blocks, of all spaces, are worth nothing from now on: their pages go before any
+        other's, a restart included. How many the agent held; 0 when it is gone or late."""
+        return discarding.discard(self._link, keys)
 
     # ---- copying
 

@@ -91,6 +91,7 @@ CALLS: dict[str, tuple[Call, type[Exception], str]] = {
     "no keys": (lambda c: c.lookup(None), TypeError, "keys is None; use a list"),
     "one key": (lambda c: c.lookup(K), TypeError, "keys[0] is 107; use 16 bytes"),
     "a set": (lambda c: c.prefetch({K}), TypeError, "keys is a set; use a list"),
+    "no name": (lambda c: c.discard([K, "a"]), TypeError, "keys[1] is 'a'; use 16 bytes"),
     "a dict": (lambda c: c.lookup({K: 1}), TypeError, "keys is a dict; use a list"),
     "a generator": (lambda c: c.lookup(k for k in KEYS), TypeError, "keys is a generator; use"),
     "a short key": (lambda c: c.prefetch([K, b"abc"]), ValueError, "keys[1] is b'abc' of 3 bytes"),

@@ -96,6 +96,22 @@ def test_a_client_that_ends_leaves_nothing_open(agent: AgentProcess, client: Cli
     assert client.stats()["open_loads"] == client.stats()["open_stores"] == 0
 
 
+def test_what_was_discarded_does_not_come_back_with_the_next_agent(
+    agent: AgentProcess, client: Client
+) -> None:
+    assert written(client)
+    assert client.discard(KEYS[16:]) == 48
+    assert soon(lambda: client.stats()["dead_pages"] == 0)
+    stats = client.stats()
+    assert stats["host_pages"] == stats["disk_pages"] == 16
+    agent.stop()
+    Path(agent.socket).with_name("arena").unlink(missing_ok=True)
+    assert client.discard(KEYS) == 0
+    agent.start()
+    assert soon(lambda: client.lookup(KEYS).pending == 16)
+    assert client.stats()["disk_pages"] == 16
+
+
 def written(client: Client) -> bool:
     """All blocks are on disk, and the page table says so."""
     return soon(lambda: client.stats().get("written_bytes", 0) == 64 * PAGE)

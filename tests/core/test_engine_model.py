@@ -15,7 +15,7 @@ from walker import check
 from onggi_core.engine import leaving
 from onggi_core.engine.events import BudgetSet, GoOn, Idle, IoOutcome, Tick
 from onggi_core.identity import ROOT
-from onggi_core.wire.requests import LoadOutcome, StoreOutcome
+from onggi_core.wire.requests import Discard, LoadOutcome, StoreOutcome
 
 SPACES = [spec("a"), spec("b"), spec("wide", page_bytes=PAGE + 1)]
 CHAINS = [chain(name, 5) for name in ("one", "two", "three")]
@@ -88,6 +88,12 @@ class AnyOrder(RuleBasedStateMachine):
     @rule(pick=picks, outcome=st.sampled_from(LoadOutcome))
     def complete_load(self, pick, outcome) -> None:
         self.shell.finish(self._pick(self.shell.loads, pick), outcome)
+
+    @precondition(lambda self: self.shell.sessions)
+    @rule(pick=picks, keys=chains, begin=st.integers(0, 4), end=st.integers(1, 5))
+    def discard(self, pick, keys, begin, end) -> None:
+        session = self._pick(self.shell.sessions, pick)
+        self.shell.ask(session, Discard(tuple(keys[begin:end])))
 
     @precondition(lambda self: self.shell.jobs)
     @rule(
@@ -166,6 +172,7 @@ class AnyOrder(RuleBasedStateMachine):
         assert not state.reads
         for tier in (state.host, state.disk):
             assert not any(tier.pages.pins)
+            assert not tier.dead.blocks
         check(self.shell.engine)
 
 

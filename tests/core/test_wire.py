@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from onggi_core.wire.cut import Cutter, Frame
 from onggi_core.wire.frame import (
+    DISCARD_KEYS_MAX,
     HEADER,
     KEYS_MAX,
     PAYLOAD_MAX_BYTES,
@@ -19,6 +20,7 @@ from onggi_core.wire.frame import (
 )
 from onggi_core.wire.packed import fill_frame
 from onggi_core.wire.replies import (
+    Discarded,
     LoadCompleted,
     LoadPrepared,
     Looked,
@@ -32,6 +34,7 @@ from onggi_core.wire.replies import (
     decode_reply,
 )
 from onggi_core.wire.requests import (
+    Discard,
     Hello,
     LoadComplete,
     LoadOutcome,
@@ -61,6 +64,7 @@ requests = st.one_of(
     st.builds(StoreFill, u64, st.integers(0, 63), u32, digest, keys),
     st.builds(LoadPrepare, u32, keys),
     st.builds(LoadComplete, u64, st.sampled_from(LoadOutcome), u32),
+    st.builds(Discard, keys),
     st.just(StatsRequest()),
 )
 rows = st.integers(0, 5).flatmap(
@@ -85,6 +89,7 @@ replies = st.one_of(
     st.builds(StoreFilled, u32, u32, u64, st.lists(u64).map(tuple)),
     st.builds(LoadPrepared, u64, u32, rows),
     st.just(LoadCompleted()),
+    st.builds(Discarded, u32),
     st.builds(StatsReply, st.dictionaries(text, st.integers())),
 )
 
@@ -104,7 +109,14 @@ def test_many_keys_arrive_in_order() -> None:
     assert decode_request(Op.LOOKUP, Lookup(many).encode()) == Lookup(many)
 
 
-@given(st.sampled_from([*Op, 0, 11, 65535]), st.binary(max_size=200))
+def test_a_discard_of_too_many_is_refused_with_the_bound() -> None:
+    many = tuple(number.to_bytes(16, "big") for number in range(DISCARD_KEYS_MAX + 1))
+    with pytest.raises(WireError, match="DISCARD has 4097 keys; the limit is 4096") as error:
+        decode_request(Op.DISCARD, Discard(many).encode())
+    assert error.value.status is Status.BAD_REQUEST
+
+
+@given(st.sampled_from([*Op, 0, 12, 65535]), st.binary(max_size=200))
 def test_garbage_is_refused_in_a_sentence_and_never_breaks_anything(op, payload) -> None:
     refused: list[WireError] = []
     for decode in (decode_request, decode_reply):

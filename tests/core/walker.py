@@ -26,6 +26,7 @@ def check(engine: Engine) -> None:
         _check_pages(state, tier)
         _check_regions(tier)
         _check_ranking(state, tier)
+        _check_dead(tier)
     _check_pins(state)
     _check_waits(state)
     _check_budgets(state)
@@ -102,6 +103,14 @@ def _check_ranking(state: State, tier: Tier) -> None:
         assert block in ranking, f"{block} is not ranked"
     for block in tier._held:
         assert states[block] not in (PageState.FREE, PageState.SEALED), f"{block} held for nothing"
+
+
+def _check_dead(tier: Tier) -> None:
+    dead, states = tier.dead, tier.pages.states
+    assert all(states[block] != PageState.FREE for block in dead.blocks), "dead without a page"
+    assert dead.going.keys() <= dead.blocks
+    may_go = {block for block in dead.blocks if states[block] == PageState.SEALED}
+    assert may_go <= dead.going.keys(), "dead, sealed, and never to go"
 
 
 def _check_pins(state: State) -> None:
@@ -185,5 +194,6 @@ def _check_board(state: State) -> None:
         assert space is not None
         slot = board.slot_of(block)
         assert reader.shows(slot, space.tag, index.key(block), pages.places[block])
-    sealed = sum(page in READABLE for page in pages.states)
-    assert len(shown) == sealed or board.unshown_blocks, "sealed and not shown"
+    sealed = {block for block, page in enumerate(pages.states) if page in READABLE}
+    hidden = sealed - set(shown) - state.host.dead.blocks
+    assert not hidden or board.unshown_blocks, "sealed and not shown"

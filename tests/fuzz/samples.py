@@ -18,6 +18,7 @@ from onggi_core.heartbeat import (
 from onggi_core.wire import replies
 from onggi_core.wire.frame import Op, frame
 from onggi_core.wire.replies import (
+    Discarded,
     LoadCompleted,
     LoadPrepared,
     Looked,
@@ -29,6 +30,7 @@ from onggi_core.wire.replies import (
     Welcome,
 )
 from onggi_core.wire.requests import (
+    Discard,
     Hello,
     LoadComplete,
     LoadOutcome,
@@ -60,6 +62,7 @@ _ASKED = (
     StoreFill(9, 1, 4, bytes(16), _KEYS),
     LoadPrepare(1000, _KEYS),
     LoadComplete(9, LoadOutcome.LOADED, 3),
+    Discard(_KEYS),
     StatsRequest(),
 )
 _SAID = (
@@ -70,6 +73,7 @@ _SAID = (
     StoreFilled(2, 1, 10, (4096, 8192)),
     LoadPrepared(5, 1, ((0, 4096), (8192, 12288))),
     LoadCompleted(),
+    Discarded(2),
     StatsReply({"mode": "Active", "host_pages": 3, "errors": {"corrupt": 1}}),
 )
 _BEAT = Heartbeat(

@@ -11,6 +11,7 @@ from tests.sim.clients import Call, Pause, Session, Task
 from onggi_core.identity import ROOT
 from onggi_core.wire.replies import LoadPrepared, Slot, StoreFilled, StorePrepared
 from onggi_core.wire.requests import (
+    Discard,
     LoadComplete,
     Loaded,
     LoadOutcome,
@@ -207,6 +208,15 @@ def trust(session: Session) -> Task:
     yield from read(session, chain, 0, at_once=True)
 
 
+def discard(session: Session) -> Task:
+    """Say that some blocks are worth nothing; now and then store them again at once."""
+    rng = session.client.world.rng
+    chain = some_chain(session)
+    yield Call(Discard(chain[rng.choice((0, 0, rng.randrange(len(chain)))) :]))
+    if rng.random() < 0.2:
+        yield from fill(session, rng.randrange(len(session.specs)), ROOT, chain, seal=True)
+
+
 def stats(session: Session) -> Task:
     yield Call(StatsRequest())
 
@@ -218,5 +228,6 @@ OBEDIENT: Final[dict[Callable[[Session], Task], int]] = {
     load: 40,
     trust: 10,
     peek: 20,
+    discard: 6,
     stats: 1,
 }

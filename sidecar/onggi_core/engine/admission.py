@@ -117,7 +117,8 @@ def offer_again(state: State, run: Sequence[int]) -> None:
     at = on_disk.find(PageState.FREE)
     ranking = state.host.ranking
     while at >= 0:
-        state.dirty.setdefault(run[at])
+        if run[at] not in state.host.dead.blocks:
+            state.dirty.setdefault(run[at])
         ranking.recall(run[at], ranking.count_of(run[-1]))
         at = on_disk.find(PageState.FREE, at + 1)
 

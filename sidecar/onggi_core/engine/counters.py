@@ -42,6 +42,8 @@ class Counters:
     """Evicted before any load used them."""
     evicted_host_blocks: int = 0
     evicted_disk_blocks: int = 0
+    discarded_blocks: int = 0
+    """Blocks that clients said are worth nothing. Their pages count as evicted when they go."""
     unwritten_blocks: int = 0
     """Evicted from the host tier before they had reached the disk tier."""
     unseen_prompts: int = 0

@@ -10,6 +10,7 @@ from onggi_core.board.writer import Board
 from onggi_core.engine import (
     adoption,
     budgets,
+    discarding,
     leaving,
     loads,
     lookup,
@@ -45,8 +46,17 @@ from onggi_core.engine.stats import snapshot
 from onggi_core.errors import BadRequest
 from onggi_core.policy.names import FIXED, PolicyName
 from onggi_core.wire.frame import Op, Status
-from onggi_core.wire.replies import LoadCompleted, Mode, Noted, Reply, StatsReply, StoreFilled
+from onggi_core.wire.replies import (
+    Discarded,
+    LoadCompleted,
+    Mode,
+    Noted,
+    Reply,
+    StatsReply,
+    StoreFilled,
+)
 from onggi_core.wire.requests import (
+    Discard,
     Hello,
     LoadComplete,
     Loaded,
@@ -137,7 +147,8 @@ class Engine:
     def busy(self) -> bool:
         """Whether GoOn would find work that is ready to be done now."""
         state = self._state
-        leaves = state.leaving_stores or state.leaving_loads
+        leaves = bool(state.leaving_stores or state.leaving_loads)
+        leaves = leaves or bool(state.host.dead.going or state.disk.dead.going)
         return bool(leaves or state.above_high or state.shrinking)
 
     @property
@@ -204,6 +215,10 @@ class Engine:
                         self._following.asked(state, session, keys)
                     loads.read_from_board(state, session, keys)
                 return Noted()
+            case Discard(keys):
+                found = discarding.discard(state, session, keys)
+                leaving.work(state, now_s)
+                return Discarded(found)
             case StatsRequest():
                 return StatsReply(self.stats())
             case Hello():

@@ -1,8 +1,9 @@
 """What clients let go of, taken apart a part a step.
 
-A session that ends, a lease that runs out and a store that is given up may be about more pages than
-one step may touch: whoever asks next would wait for all of them. So they are set aside at once,
-when nobody can reach them any more, and their pages follow from event to event.
+A session that ends, a lease that runs out, a store that is given up and blocks that are discarded
+may be about more pages than one step may touch: whoever asks next would wait for all of them. So
+they are set aside at once, when nobody can reach them any more, and their pages follow from event
+to event.
 """
 
 from __future__ import annotations
@@ -54,6 +55,8 @@ def work(state: State, now_s: float) -> None:
             left -= _end_quarantine(state, store, left)
         if not store.blocks and not (store.over and store.quarantined):
             del state.leaving_stores[store.ticket]
+    for tier in (state.host, state.disk):
+        left -= tier.bury(max(0, left))
 
 
 def _unpin(state: State, load: Load, most: int) -> int:

@@ -90,6 +90,9 @@ def _read(
     job, index = state.serial(), state.blocks
     state.reads[job] = Read(space, blocks, now_s)
     state.breaker.began(now_s)
+    state.host.dead.add(
+        [block for block in blocks if block in state.disk.dead.blocks], state.host.pages.states
+    )
     state.actions.append(
         ReadRun(
             job=job,

@@ -21,6 +21,8 @@ def snapshot(state: State) -> dict[str, Any]:
     return {
         "epoch": facts.epoch.hex(),
         "mode": state.mode.name.capitalize(),
+        "extent_bytes": facts.extent_bytes,
+        "segment_bytes": facts.segment_bytes,
         "arena_bytes": facts.extents * facts.extent_bytes,
         "arena_ready_bytes": state.extents_ready * facts.extent_bytes,
         "arena_budget_bytes": state.extents.budget * facts.extent_bytes,
@@ -48,6 +50,7 @@ def snapshot(state: State) -> dict[str, Any]:
         "reads_in_flight": len(state.reads),
         "disk_breaker": state.breaker.state.name.lower(),
         "disk_breaker_opened": state.breaker.opened,
+        "dead_pages": len(state.host.dead.blocks) + len(state.disk.dead.blocks),
         "dirty_blocks": len(state.dirty),
         "pending_blocks": len(state.dirty)
         + sum(len(write.blocks) for write in state.writes.values()),

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from onggi_core.engine import admission, leaving, loads, rooms, watermark, writeback
+from onggi_core.engine import (
+    admission,
+    discarding,
+    leaving,
+    loads,
+    rooms,
+    watermark,
+    writeback,
+)
 from onggi_core.engine.session import Room, Session, Store
 from onggi_core.engine.space import Space
 from onggi_core.engine.state import LEASE_S, State
@@ -49,6 +57,7 @@ def _reserve(
 
     What the chain stands on is marked as used first, so that it is not what makes room.
     """
+    discarding.keep_again(state, space, keys)
     use, known = state.use(), space.known(keys)
     states, touch = state.host.pages.states, state.host.ranking.touch
     base = space.find(parent)
@@ -193,6 +202,7 @@ def _named(
     """The blocks of a chain that got the pages written for them, RESERVED until they are sealed;
     the pages of the others are free again."""
     space, host = room.space, state.host
+    discarding.keep_again(state, space, keys)
     base = space.find(parent)
     if base is not None and host.pages.states[base]:
         host.ranking.touch(base, use)
@@ -229,7 +239,10 @@ def _seal(state: State, space: Space, blocks: Sequence[int], now_s: float) -> No
     state.host.seal(blocks, PageEvent.SEALED)
     state.show(space, blocks)
     if state.has_disk:
-        state.dirty.update({block: None for block in blocks if disk[block] == PageState.FREE})
+        free = [block for block in blocks if disk[block] == PageState.FREE]
+        state.dirty.update(
+            dict.fromkeys(block for block in free if block not in state.host.dead.blocks)
+        )
     _recall(state, space, blocks)
     if state.waiting:
         for block in blocks:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Final
 
+from onggi_core.engine.dead import Dead
 from onggi_core.engine.space import Space
 from onggi_core.index.adopting import Made
 from onggi_core.index.blocks import Blocks
@@ -62,6 +63,7 @@ class Tier:
         self._spaces = spaces
         self._evicted = evicted
         self._held: set[int] = set()
+        self.dead = Dead()
 
     # ---- pages
 
@@ -140,6 +142,14 @@ class Tier:
 
     # ---- room
 
+    def bury(self, most: int) -> int:
+        """Gives up pages of the dead; how many it looked at."""
+        some = self.dead.take(most)
+        for block in some:
+            if self.pages.states[block] == PageState.SEALED:
+                self.evict(range(block, block + 1))
+        return len(some)
+
     def make_room(self, space: Space, pages: int, before: int, newcomer: int | None = None) -> bool:
         """Evicts until `pages` pages fit, or nothing is left that was last used before `before`.
 
@@ -152,6 +162,8 @@ class Tier:
         """
         stride = space.stride_bytes
         tries = pages + FRUITLESS_MAX
+        if self.dead.going and self.slab.room(stride) < pages:
+            self.bury(tries)
         while tries > 0 and (missing := pages - self.slab.room(stride)) > 0:
             fruitless = self.slab.all_rest(stride)  # what went would make no room
             gone = range(0) if fruitless else self.coldest_tail(space.group, missing, before)
@@ -196,6 +208,7 @@ class Tier:
         self.pages.on_all(blocks, PageEvent.EVICTED)
         self.ranking.remove_tail(blocks)
         self._held.difference_update(blocks)
+        self.dead.remove(blocks)
         self._count(space, -len(blocks))
         for place, count in self.pages.runs(blocks, space.stride_bytes, self.slab.region_bytes):
             self.slab.give_back(place, count)
@@ -258,6 +271,7 @@ class Tier:
         self.pages.states[block] = PageState.FREE  # the block's; the place has its own end
         self.ranking.remove(block)
         self._held.discard(block)
+        self.dead.remove((block,))
         self._count(space, -1)
         return self.pages.place(block)
 
@@ -271,3 +285,4 @@ class Tier:
                 if self.pages.states[block] == PageState.SEALED:
                     self._held.remove(block)
                     self.ranking.release(block)
+        self.dead.may_go(blocks, self.pages.states)

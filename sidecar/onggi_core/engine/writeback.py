@@ -132,7 +132,8 @@ def _failed(state: State, space: Space, block: int, outcome: IoOutcome) -> None:
         state.counters.fault("no_space")
         place = state.disk.drop(space, block, PageEvent.ABANDONED)
         _rest_segment(state, place)
-        state.dirty[block] = None
+        if block not in state.host.dead.blocks:
+            state.dirty[block] = None
     elif outcome is IoOutcome.ABANDONED:
         state.counters.unwritten_blocks += 1
         state.disk.drop(space, block, PageEvent.ABANDONED)

@@ -56,12 +56,12 @@ def keys_to(keys: Sequence[bytes]) -> bytes:
     return _COUNT.pack(len(keys)) + b"".join(keys)
 
 
-def keys_from(payload: bytes, at: int, where: str) -> tuple[bytes, ...]:
+def keys_from(payload: bytes, at: int, where: str, most: int = KEYS_MAX) -> tuple[bytes, ...]:
     """The keys that fill the rest of a payload."""
     (count,) = unpack(_COUNT, payload, at, where)
     at += _COUNT.size
-    if count > KEYS_MAX:
-        raise WireError(Status.BAD_REQUEST, f"{where} has {count} keys; the limit is {KEYS_MAX}")
+    if count > most:
+        raise WireError(Status.BAD_REQUEST, f"{where} has {count} keys; the limit is {most}")
     whole(payload, at + count * DIGEST_BYTES, where)
     keys: list[bytes] = []
     for begin in range(0, count, _BATCH):

@@ -20,6 +20,9 @@ PAYLOAD_MAX_BYTES: Final = 2 * 1024 * 1024
 """Room for KEYS_MAX keys (1 MiB) with their offsets for one rank in the reply (512 KiB)."""
 KEYS_MAX: Final = 65_536
 """A million tokens in 16-token blocks: longer than any context served today."""
+DISCARD_KEYS_MAX: Final = 4096
+"""Keys of one DISCARD: each is looked for by itself, in every space, and nothing is answered
+meanwhile. Some milliseconds."""
 SPACES_MAX: Final = 64
 """Ranks of one engine: 8 hosts of 8."""
 OFFSETS_MAX: Final = 131_072
@@ -39,6 +42,7 @@ class Op(enum.IntEnum):
     STATS = 8
     LOADED = 9
     STORE_FILL = 10
+    DISCARD = 11
 
 
 class Status(enum.IntEnum):

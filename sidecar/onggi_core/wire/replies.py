@@ -6,7 +6,7 @@ import enum
 import json
 import struct
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from onggi_core.wire.fields import (
     numbers_from,
@@ -232,6 +232,23 @@ class Noted:
 
 
 @dataclass(frozen=True, slots=True)
+class Discarded:
+    """found: how many blocks a tier held of those that were named, a space each."""
+
+    found: int
+    op: Op = Op.DISCARD
+
+    def encode(self) -> bytes:
+        return _COUNT.pack(self.found)
+
+    @classmethod
+    def decode(cls, payload: bytes) -> Discarded:
+        (found,) = unpack(_COUNT, payload, 0, "DISCARD")
+        whole(payload, _COUNT.size, "DISCARD")
+        return cls(found)
+
+
+@dataclass(frozen=True, slots=True)
 class StatsReply:
     stats: dict[str, Any]
     op: Op = Op.STATS
@@ -259,20 +276,13 @@ Reply = (
     | LoadPrepared
     | LoadCompleted
     | Noted
+    | Discarded
     | StatsReply
 )
 
 _CLASSES: Final[dict[int, type[Reply]]] = {
-    Op.HELLO: Welcome,
-    Op.LOOKUP: Looked,
     Op.PREFETCH: Looked,
-    Op.STORE_PREPARE: StorePrepared,
-    Op.STORE_COMPLETE: StoreCompleted,
-    Op.LOAD_PREPARE: LoadPrepared,
-    Op.LOAD_COMPLETE: LoadCompleted,
-    Op.LOADED: Noted,
-    Op.STATS: StatsReply,
-    Op.STORE_FILL: StoreFilled,
+    **{kind.__dataclass_fields__["op"].default: kind for kind in get_args(Reply)},
 }
 
 

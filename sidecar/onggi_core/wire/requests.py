@@ -6,7 +6,7 @@ import enum
 import struct
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import Final, TypeVar
+from typing import Final, TypeVar, get_args
 
 from onggi_core.wire.fields import (
     keys_from,
@@ -18,7 +18,15 @@ from onggi_core.wire.fields import (
     unpack,
     whole,
 )
-from onggi_core.wire.frame import MAGIC, SPACES_MAX, VERSION, Op, Status, WireError
+from onggi_core.wire.frame import (
+    DISCARD_KEYS_MAX,
+    MAGIC,
+    SPACES_MAX,
+    VERSION,
+    Op,
+    Status,
+    WireError,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +237,21 @@ class Loaded:
 
 
 @dataclass(frozen=True, slots=True)
+class Discard:
+    """Blocks that are worth nothing from now on, of all spaces, in any order."""
+
+    keys: tuple[bytes, ...]
+    op: Op = Op.DISCARD
+
+    def encode(self) -> bytes:
+        return keys_to(self.keys)
+
+    @classmethod
+    def decode(cls, payload: bytes) -> Discard:
+        return cls(keys_from(payload, 0, "DISCARD", DISCARD_KEYS_MAX))
+
+
+@dataclass(frozen=True, slots=True)
 class StatsRequest:
     op: Op = Op.STATS
 
@@ -251,20 +274,12 @@ Request = (
     | LoadPrepare
     | LoadComplete
     | Loaded
+    | Discard
     | StatsRequest
 )
 
 _CLASSES: Final[dict[int, type[Request]]] = {
-    Op.HELLO: Hello,
-    Op.LOOKUP: Lookup,
-    Op.PREFETCH: Prefetch,
-    Op.STORE_PREPARE: StorePrepare,
-    Op.STORE_COMPLETE: StoreComplete,
-    Op.LOAD_PREPARE: LoadPrepare,
-    Op.LOAD_COMPLETE: LoadComplete,
-    Op.LOADED: Loaded,
-    Op.STATS: StatsRequest,
-    Op.STORE_FILL: StoreFill,
+    kind.__dataclass_fields__["op"].default: kind for kind in get_args(Request)
 }
 
 

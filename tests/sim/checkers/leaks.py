@@ -27,6 +27,7 @@ class Leaks(Checker):
             "waiting_loads",
             "writes_in_flight",
             "reads_in_flight",
+            "dead_pages",
         ):
             if stats[held]:
                 raise self.broken(f"{stats[held]} {held} at rest")

@@ -1,0 +1,87 @@
+"""What a manager did and holds, to read and to look at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+from xml.sax.saxutils import escape
+
+from onggi_core.quantity import format_size
+
+BAR: Final = 30
+_WIDE, _LINE, _FILL, _BACK = 420, 26, "#4c78a8", "#e6e6e6"
+
+
+@dataclass(frozen=True, slots=True)
+class TierFigures:
+    """hits: gets that found their value there."""
+
+    name: str
+    used_bytes: int
+    capacity_bytes: int
+    hits: int
+
+    @property
+    def share(self) -> float:
+        return min(1.0, self.used_bytes / self.capacity_bytes) if self.capacity_bytes else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """Since the start, and now. show() is a picture, svg() the same for a page."""
+
+    steps: int
+    kept_bytes: int
+    """Of all values, as the tiers below the device count them."""
+    puts: int
+    gets: int
+    tiers: tuple[TierFigures, ...]
+    """device, host, disk."""
+    ahead_bytes: int
+    """Brought up to the device before they were asked for, and then asked for."""
+    awaited_bytes: int
+    """That a get had to wait for."""
+    queue_bytes: int
+    """Of values that wait to be brought up."""
+
+    @property
+    def hidden_share(self) -> float:
+        """Of what came up and was used: the part that nobody waited for. 1 where nothing came."""
+        moved = self.ahead_bytes + self.awaited_bytes
+        return self.ahead_bytes / moved if moved else 1.0
+
+    def show(self) -> str:
+        """A bar a tier, how full it is, and what came from it."""
+        lines = [f"{self.steps:,} steps, {format_size(self.kept_bytes)}B"]
+        for tier in self.tiers:
+            full = round(tier.share * BAR)
+            sizes = f"{format_size(tier.used_bytes)}B of {format_size(tier.capacity_bytes)}B"
+            bar = "#" * full + "." * (BAR - full)
+            lines.append(f"{tier.name:<7}[{bar}] {sizes:<20} {tier.hits:,} hits")
+        lines.append(f"{self._said} ({format_size(self.queue_bytes)}B wait)")
+        return "\n".join(lines)
+
+    __str__ = show
+
+    def svg(self) -> str:
+        """The same as a picture."""
+        parts = []
+        for row, tier in enumerate(self.tiers):
+            at = row * _LINE
+            said = f"{tier.name}: {format_size(tier.used_bytes)}B, {tier.hits:,} hits"
+            for width, colour in ((_WIDE, _BACK), (tier.share * _WIDE, _FILL)):
+                parts.append(
+                    f'<rect y="{at}" width="{width:.1f}" height="{_LINE - 6}" fill="{colour}"/>'
+                )
+            parts.append(f'<text x="6" y="{at + 15}">{escape(said)}</text>')
+        high = len(self.tiers) * _LINE
+        parts.append(f'<text x="6" y="{high + 15}">{escape(self._said)}</text>')
+        body = "\n".join(parts)
+        return (
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDE}" height="{high + _LINE}" '
+            f'font-family="sans-serif" font-size="12">\n{body}\n</svg>\n'
+        )
+
+    @property
+    def _said(self) -> str:
+        return f"{self.hidden_share:.0%} of what came up came ahead of its get"

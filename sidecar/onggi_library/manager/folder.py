@@ -1,0 +1,59 @@
+"""nvm_path: one manager's at a time, and of no use to the next, whose names are others."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from onggi_sidecar.disk.folder import LOCK_NAME
+from onggi_sidecar.disk.segment import segment_number
+from onggi_sidecar.disk.table import TABLE_NAME
+from onggi_sidecar.holder import read_holder
+
+NAME: Final = "onggi-library"
+"""Of the folder in nvm_path that is ours: what else lies beside it is not looked at."""
+
+
+def make_empty(nvm_path: Path) -> Path:
+    """The folder to use, without what an earlier manager left in it. Raises ValueError where one
+    that lives uses it, and OSError where it cannot be written to."""
+    folder = nvm_path / NAME
+    folder.mkdir(parents=True, exist_ok=True)
+    with _locked(folder, nvm_path):
+        _clear(folder)
+    return folder
+
+
+def remove(nvm_path: Path) -> None:
+    """The folder, once nobody uses it."""
+    folder = nvm_path / NAME
+    with _locked(folder, nvm_path):
+        _clear(folder)
+        (folder / LOCK_NAME).unlink()
+    with contextlib.suppress(OSError):  # another manager came, or somebody else's files are there
+        folder.rmdir()
+
+
+def _clear(folder: Path) -> None:
+    for left in folder.iterdir():
+        if left.name == TABLE_NAME or segment_number(left) is not None:
+            left.unlink()
+
+
+@contextlib.contextmanager
+def _locked(folder: Path, nvm_path: Path) -> Iterator[None]:
+    lock = os.open(folder / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o660)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise ValueError(
+            f"nvm_path is {str(nvm_path)!r}, which {read_holder(lock)} uses; "
+            "give each manager a folder of its own"
+        ) from None
+    finally:
+        os.close(lock)

@@ -1,0 +1,296 @@
+"""KVCacheManager: values by step over device, host memory and disk, exact or an exception."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import threading
+from collections.abc import Iterable, Iterator
+from types import TracebackType
+from typing import Any, Final, Literal
+
+import torch
+
+from onggi_core.policy.names import PolicyName
+from onggi_library.manager.ahead import Ahead, Step
+from onggi_library.manager.errors import DoesNotFit, Lost, Unreachable
+from onggi_library.manager.figures import Stats, TierFigures
+from onggi_library.manager.lanes import Lanes
+from onggi_library.manager.lower import LowerTiers, Source
+from onggi_library.manager.outfit import OwnAgent, device_of, device_tier
+from onggi_library.manager.pages import PAGES_MAX, cut
+from onggi_library.manager.table import StepTable
+from onggi_library.manager.values import Form, flatten, pack, unpack
+
+FIRST_STEPS: Final = 4
+LAST_STEPS: Final = 64
+
+
+class KVCacheManager:
+    """Thread-safe. Not for a forked child, which is told so: make a manager of its own there."""
+
+    def __init__(
+        self,
+        gpu_memory: float | str = 1,
+        cpu_memory: float | str = 4,
+        nvm_path: str | os.PathLike[str] | None = None,
+        nvm_memory: float | str | None = None,
+        *,
+        device: str | torch.device | None = None,
+        agent: str | os.PathLike[str] | None = None,
+        first_steps: int = FIRST_STEPS,
+        last_steps: int = LAST_STEPS,
+        policy: str = PolicyName.LRU.value,
+    ) -> None:
+        """gpu_memory, cpu_memory, nvm_memory: numbers are GiB, or text such as "512MiB". device:
+        where values are handed out; the current CUDA device, or plain memory where there is none.
+        nvm_path: a folder for the disk tier, none without it; nvm_memory: what its file system has
+        free less a tenth (1 GiB at least), 1 TiB at most, unless it is said. agent: the socket of a
+        running agent, instead of cpu_memory, nvm_path and nvm_memory. first_steps, last_steps: how
+        many of the steps put first and last stay on the device; policy: who goes of the others.
+
+        Raises ValueError and TypeError for what cannot be, StartRefused where there is less memory
+        or disk than asked for, Unreachable where no agent answers.
+        """
+        self._pid = os.getpid()
+        where = device_of(device)
+        self._device = device_tier(gpu_memory, where, policy, first_steps, last_steps)
+        self._agent: OwnAgent | None = None
+        if agent is None:
+            self._agent = OwnAgent(cpu_memory, nvm_path, nvm_memory)
+        elif nvm_path is not None or nvm_memory is not None:
+            raise ValueError(f"nvm_path is {nvm_path!r}; a running agent has a disk of its own")
+        socket = self._agent.socket if self._agent else os.fspath(agent or "")
+        owner = secrets.randbits(63)
+        try:
+            self._lower = LowerTiers(socket, alone=agent is None, owner=owner)
+        except BaseException:
+            self._end_agent()
+            raise
+        self._lanes = Lanes(where)
+        self._steps = StepTable()
+        self._ahead = Ahead(self._bring_up)
+        self._lock = threading.RLock()
+        self._closed = False
+        self._puts = self._gets = 0
+        self._hits = {"device": 0, Source.HOST.value: 0, Source.DISK.value: 0}
+        self._ahead_bytes = self._awaited_bytes = 0
+
+    # ---- values
+
+    def put(self, step: Step, kv: Any) -> None:
+        """Keep a value: a tensor, or tuples, lists and dicts of tensors, as deep as one likes. It
+        is copied, to host memory as well, before this returns. A step that was put before gets the
+        new value. Raises TypeError and ValueError for what cannot be kept, and DoesNotFit; then the
+        step is as it was."""
+        self._check(step)
+        form, tensors = flatten(kv)
+        pages = cut(form.nbytes)
+        if pages.pages > PAGES_MAX:
+            raise DoesNotFit(
+                f"a value of {form.nbytes} bytes is too large; put it as several steps of up to "
+                f"{PAGES_MAX} MiB",
+                value_bytes=form.nbytes,
+                room_bytes=PAGES_MAX << 20,
+            )
+        row = self._lanes.new_row(pages.nbytes)
+        with self._lanes.work():
+            pack(tensors, form, row)
+        serial = self._steps.new_serial()
+        self._lower.reserve(pages)
+        try:
+            self._lower.store(serial, pages, self._lanes.to_host(row))
+        except BaseException:
+            self._lower.discard(serial, pages)
+            raise
+        with self._lock:
+            before = self._steps.replace(step, serial, form)
+            self._puts += 1
+            self._keep_on_device(serial, row)
+            self._device.was_put(serial)
+        if before is not None:
+            self._forget(*before)
+
+    def get(self, step: Step) -> Any:
+        """The value, on the device, in tensors of its own. Raises KeyError for a step that was not
+        put, Lost where the tiers no longer have it, Unreachable where nobody knows."""
+        self._check(step)
+        while True:
+            with self._lock:
+                serial, form = self._steps.find(step)
+                row = self._copy_on_device(serial, form)
+            if row is not None:
+                return unpack(form, row)
+            self._ahead.wait_for(serial)
+            with self._lock:
+                row = self._copy_on_device(serial, form)
+            row = row if row is not None else self._from_below(step, serial, form)
+            if row is not None:
+                return unpack(form, row)
+
+    def prefetch(self, steps: Iterable[Step]) -> int:
+        """These will be asked for, in this order: they come to host memory, and as far as a queue
+        of 100 MB goes to the device. Steps that are not there are passed over. How many of them
+        are on the device, or will be."""
+        self._check()
+        coming = 0
+        for step in (steps,) if isinstance(steps, (int, str)) else steps:
+            with self._lock:
+                found = self._steps.get(step)
+                if found is None:
+                    continue
+                serial, form = found
+                here = serial in self._device
+            pages = cut(form.nbytes)
+            if not here:
+                self._lower.hint(serial, pages)
+                fits = pages.nbytes <= self._device.capacity_bytes
+                here = fits and self._ahead.add(step, serial, pages.nbytes)
+            coming += here
+        return coming
+
+    def discard(self, step: Step) -> None:
+        """The step is worth nothing any more. Raises KeyError for one that was not put."""
+        self._check(step)
+        with self._lock:
+            before = self._steps.remove(step)
+        self._forget(*before)
+
+    def __contains__(self, step: object) -> bool:
+        with self._lock:
+            return self._steps.get(step) is not None
+
+    def __len__(self) -> int:
+        return len(self._steps)
+
+    def __iter__(self) -> Iterator[Step]:
+        """The steps, in the order in which they were put first."""
+        with self._lock:
+            return iter(self._steps.names())
+
+    # ---- the manager
+
+    def stats(self) -> Stats:
+        self._check()
+        below, device = self._lower.stats(), self._device
+        host, disk = (below.get(f"{tier}_used_bytes", 0) for tier in ("host", "disk"))
+        with self._lock:
+            hits = self._hits
+            return Stats(
+                steps=len(self._steps),
+                kept_bytes=self._lower.ledger.live_bytes,
+                puts=self._puts,
+                gets=self._gets,
+                tiers=(
+                    TierFigures("device", device.used_bytes, device.capacity_bytes, hits["device"]),
+                    TierFigures("host", host, self._lower.host_bytes, hits["host"]),
+                    TierFigures("disk", disk, self._lower.disk_bytes, hits["disk"]),
+                ),
+                ahead_bytes=self._ahead_bytes,
+                awaited_bytes=self._awaited_bytes,
+                queue_bytes=self._ahead.nbytes,
+            )
+
+    def close(self) -> None:
+        """Give all memory back, and what lies on disk. Twice is as good as once."""
+        if self._closed or os.getpid() != self._pid:
+            return
+        self._closed = True
+        self._ahead.close()
+        with self._lock:
+            self._device.clear()
+            if self._agent is None:
+                for serial, form in self._steps.values():
+                    self._lower.discard(serial, cut(form.nbytes))
+        self._lower.close()
+        self._end_agent()
+
+    def __enter__(self) -> KVCacheManager:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> Literal[False]:
+        self.close()
+        return False
+
+    # ---- inside
+
+    def _check(self, *steps: Step) -> None:
+        if os.getpid() != self._pid:
+            raise RuntimeError(
+                f"this KVCacheManager is process {self._pid}'s, and this is its child "
+                f"{os.getpid()}; make one here, or start children by spawn"
+            )
+        if self._closed:
+            raise RuntimeError("this KVCacheManager is closed; make another one")
+        for step in steps:
+            if type(step) not in (int, str):
+                kind = type(step).__name__
+                raise TypeError(f"step is {step!r:.60}, a {kind}; use an int or a str")
+
+    def _copy_on_device(self, serial: int, form: Form) -> torch.Tensor | None:
+        """A copy of a value that the device has."""
+        found = self._device.find(serial)
+        if found is None:
+            return None
+        row, ahead = found
+        self._gets += 1
+        self._hits["device"] += 1
+        self._ahead_bytes += ahead * form.nbytes
+        return self._lanes.copy_of(row, form.nbytes)
+
+    def _from_below(self, step: Step, serial: int, form: Form) -> torch.Tensor | None:
+        """None: the step has another value by now."""
+        pages = cut(form.nbytes)
+        row = self._lanes.new_host_row(pages.nbytes)
+        source = self._lower.load(serial, pages, row)
+        with self._lock:
+            if self._steps.find(step)[0] != serial:
+                return None
+            if source is None:
+                raise Lost(step, "the tiers below the device no longer have it")
+            self._gets += 1
+            self._hits[source.value] += 1
+            self._awaited_bytes += form.nbytes
+            row = self._lanes.to_device(row)
+            self._keep_on_device(serial, row)
+        return row
+
+    def _bring_up(self, step: Step, serial: int) -> None:
+        """In the thread of Ahead. What goes wrong is found again, and told, by the get to come."""
+        with self._lock:
+            found = self._steps.get(step)
+        if found is None or found[0] != serial:
+            return
+        pages = cut(found[1].nbytes)
+        row = self._lanes.new_host_row(pages.nbytes)
+        try:
+            source = self._lower.load(serial, pages, row)
+        except Unreachable:
+            return
+        row = self._lanes.to_device(row)
+        with self._lock:
+            found = self._steps.get(step)
+            if source is not None and found is not None and found[0] == serial:
+                self._keep_on_device(serial, row, ahead=True)
+
+    def _keep_on_device(self, serial: int, row: torch.Tensor, *, ahead: bool = False) -> None:
+        if serial in self._device:
+            return
+        slot = self._device.room_for(serial, row.numel(), ahead=ahead)
+        if slot is not None:
+            with self._lanes.work():
+                slot.copy_(row, non_blocking=True)
+
+    def _forget(self, serial: int, form: Form) -> None:
+        with self._lock:
+            self._device.remove(serial)
+        self._lower.discard(serial, cut(form.nbytes))
+
+    def _end_agent(self) -> None:
+        if self._agent is not None:
+            self._agent.close()

@@ -1,0 +1,78 @@
+"""What a manager is made of, from what its caller said."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from onggi_core.policy.choosers import Chooser
+from onggi_core.policy.names import FIXED, PolicyName, chooser_of
+from onggi_core.policy.reuse import Reuse
+from onggi_library.in_process import InProcessAgent
+from onggi_library.manager import folder, sizes
+from onggi_library.manager.device import DeviceTier
+
+
+class OwnAgent:
+    """An agent in this process, and its folder for as long as it lives."""
+
+    def __init__(
+        self,
+        cpu_memory: float | str,
+        nvm_path: str | os.PathLike[str] | None,
+        nvm_memory: float | str | None,
+    ) -> None:
+        memory = sizes.at_least("cpu_memory", cpu_memory, sizes.CPU_MIN)
+        extent = sizes.extent_of(memory)
+        settings: dict[str, Any] = {"memory": memory // extent * extent, "extent": extent}
+        self._path: Path | None = None
+        if nvm_path is not None:
+            path = self._path = Path(nvm_path).absolute()
+            if nvm_memory is not None:
+                settings["disk"] = sizes.at_least("nvm_memory", nvm_memory, sizes.NVM_MIN)
+            settings["disk_path"] = folder.make_empty(path)
+            settings["disk"] = settings.get("disk") or sizes.nvm_default(path)
+        elif nvm_memory is not None:
+            raise ValueError(f"nvm_memory is {nvm_memory!r} without nvm_path; name a folder for it")
+        self._agent = InProcessAgent(policy=PolicyName.LRU, **settings)
+        self.socket = str(self._agent.socket)
+
+    def close(self) -> None:
+        self._agent.close()
+        if self._path is not None:
+            folder.remove(self._path)
+
+
+def device_tier(
+    capacity: float | str, device: torch.device, policy: str, first: int, last: int
+) -> DeviceTier:
+    for name, steps in (("first_steps", first), ("last_steps", last)):
+        if type(steps) is not int or steps < 0:
+            raise ValueError(f"{name} is {steps!r}; use a whole number from 0 on")
+    nbytes = sizes.size("gpu_memory", capacity)
+    return DeviceTier(nbytes, device, _chooser(policy), first=first, last=last)
+
+
+def _chooser(policy: str) -> Chooser:
+    names = [fixed.value for fixed in FIXED]
+    if policy not in names:
+        raise ValueError(f"policy is {policy!r}; use one of {', '.join(names)}")
+    return chooser_of(PolicyName(policy), Reuse())
+
+
+def device_of(given: str | torch.device | None) -> torch.device:
+    """With its number, where there are several."""
+    if given is None:
+        given = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(given)
+    except (RuntimeError, TypeError):
+        raise ValueError(f"device is {given!r}; use cpu, cuda or cuda:N") from None
+    if device.type not in ("cpu", "cuda"):
+        raise ValueError(f"device is {str(device)!r}; use cpu, cuda or cuda:N")
+    if device.type == "cuda" and device.index is None:
+        return torch.device("cuda", torch.cuda.current_device())
+    return device

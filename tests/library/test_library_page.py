@@ -1,0 +1,35 @@
+"""docs/library.md: its programs run, in order and as printed; so does the example."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="torch is not installed here")
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "library.md"
+EXAMPLE = ROOT / "examples" / "02-a-context-that-does-not-fit" / "example.py"
+
+
+def test_the_programs_of_the_page_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    programs = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    assert len(programs) >= 3
+    names: dict[str, Any] = {}
+    for program in programs:
+        exec(compile(program, str(PAGE), "exec"), names)
+
+
+def test_the_example_runs_and_everything_is_the_same() -> None:
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLE), "--steps", "48"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "48 steps, 48MiB" in done.stdout
+    assert done.stdout.endswith("example: ok identical=48/48\n")
