@@ -187,3 +187,29 @@ def test_an_engine_of_several_groups_tells_of_each(make_agent: Any) -> None:
     assert {event.groups: len(event.hashes) for event in taken} == {
         kind.groups: 4 for kind in KINDS
     }
+
+
+def test_events_speak_vllms_own_words() -> None:
+    """One for each group, under the medium and owner that a router can tell from the device's."""
+    pytest.importorskip("vllm", reason="vLLM is not installed here")
+    import torch
+    from vllm.v1.kv_cache_interface import FullAttentionSpec, SlidingWindowSpec
+
+    from onggi.connectors.vllm.publish import to_vllm
+
+    common = {"block_size": BLOCK, "num_kv_heads": 1, "head_size": 8, "dtype": torch.float32}
+    specs = [FullAttentionSpec(**common), SlidingWindowSpec(**common, sliding_window=64)]
+    groups = [SimpleNamespace(kv_cache_spec=spec) for spec in specs]
+    first, second, gone = (bytes([n]) * 32 for n in range(3))
+    tokens = tuple(range(2 * BLOCK))
+    stored = BlocksStored((0, 1), (first, second), None, tokens, BLOCK, None, None)
+    told = list(to_vllm([stored, BlocksRemoved((1,), (gone,))], groups))
+    assert [(event.group_idx, event.medium, event.ownership) for event in told] == [
+        (0, "CPU", "onggi"),
+        (1, "CPU", "onggi"),
+        (1, "CPU", "onggi"),
+    ]
+    assert [event.kv_cache_spec_kind for event in told[:2]] == ["full_attention", "sliding_window"]
+    assert told[0].token_ids == list(tokens)
+    assert len(set(told[0].block_hashes)) == 2
+    assert told[2].block_hashes[0] not in told[0].block_hashes
