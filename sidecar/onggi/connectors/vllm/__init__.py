@@ -4,8 +4,10 @@ Two objects that share no memory: scheduler.py decides (which blocks are there, 
 save), worker.py copies (pages of this rank, between the engine's KV tensors and the arena) and
 reports. connector.py puts both behind vLLM's interface, plugin.py turns it on without a flag.
 Beside them: keys.py and identity.py (when two blocks are the same), layout.py (where a page's bytes
-lie), metadata.py (what goes from one side to the other), mover.py (the worker's one thread),
-stats.py. Only connector.py, plugin.py and stats.py import vLLM; the rest can be tested without.
+lie), metadata.py (what goes from one side to the other), mover.py (the worker's two threads),
+events.py (what routers are told), stats.py. hybrid/ is the scheduler side of models whose layers do
+not all see all tokens. Only connector.py, start.py, plugin.py, publish.py and stats.py import vLLM;
+the rest can be tested without.
 """
 
 from __future__ import annotations
