@@ -204,6 +204,6 @@ def test_whose_turn_it_is_not_keeps_what_it_has() -> None:
 @LOADED
 @given(TAKERS, BUDGETS)
 def test_the_even_share_fills_and_never_overflows(takers: list[Taker], budget: int) -> None:
-    level = even_share(takers, budget)
+    level = even_share([(one.floor_bytes, one.ceiling_bytes) for one in takers], budget)
     taken = sum(max(one.floor_bytes, min(level, one.ceiling_bytes)) for one in takers)
     assert taken <= max(budget, sum(one.floor_bytes for one in takers))

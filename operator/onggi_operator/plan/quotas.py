@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from onggi_operator.observe.fleet import AgentSnapshot
 from onggi_operator.plan.claims import claim_of, listens
 from onggi_operator.plan.ledger import Claim, charged
-from onggi_operator.plan.rebalance import UNIT_BYTES, Taker, even_share
+from onggi_operator.plan.rebalance import UNIT_BYTES, even_share
 from onggi_operator.pool import Pool
 from onggi_operator.tenancy import PoolQuota, PoolUse
 
@@ -84,8 +84,8 @@ def _caps(
     those get equal parts who have more than their part already, and may be waiting for their turn
     to grow. With it, whether there is less than could be used."""
     usable = {claim.uid: _usable(claim, targets[claim.uid], before) for claim in claims}
-    equal_bytes = even_share((_taker(c, c.ceiling_bytes) for c in claims), budget_bytes)
-    lent_bytes = even_share((_taker(c, usable[c.uid]) for c in claims), budget_bytes)
+    equal_bytes = even_share(((c.floor_bytes, c.ceiling_bytes) for c in claims), budget_bytes)
+    lent_bytes = even_share(((c.floor_bytes, usable[c.uid]) for c in claims), budget_bytes)
     spare_bytes = budget_bytes - sum(usable.values())
     if spare_bytes >= 0:
         lent_bytes = max((claim.ceiling_bytes for claim in claims), default=0)
@@ -107,15 +107,3 @@ def _usable(claim: Claim, target_bytes: int | None, before: Mapping[str, int]) -
     if target_bytes is None or target_bytes >= cap_bytes:
         return claim.ceiling_bytes
     return min(claim.ceiling_bytes, max(claim.floor_bytes, target_bytes + UNIT_BYTES))
-
-
-def _taker(claim: Claim, ceiling_bytes: int) -> Taker:
-    return Taker(
-        uid=claim.uid,
-        floor_bytes=claim.floor_bytes,
-        ceiling_bytes=ceiling_bytes,
-        now_bytes=claim.floor_bytes,
-        step_bytes=0,
-        threshold=0.0,
-        worth=None,
-    )

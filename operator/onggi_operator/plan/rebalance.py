@@ -10,6 +10,7 @@ where curves are off by a part `a` and `a < t / (2 + t)`, the best sharing-out s
 """
 
 import heapq
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -106,7 +107,7 @@ def _cut(takers: Sequence[Taker], sizes: dict[str, int], budget_bytes: int) -> N
         sizes[one.uid] = max(one.floor_bytes, min(sizes[one.uid], one.ceiling_bytes))
     if sum(sizes.values()) <= budget_bytes:
         return
-    even_bytes = even_share(takers, budget_bytes)
+    even_bytes = even_share(map(_bounds, takers), budget_bytes)
     while (over := sum(sizes.values()) - budget_bytes) > 0:
         givers = [one for one in takers if sizes[one.uid] > one.floor_bytes]
         if not givers:
@@ -130,7 +131,7 @@ def _fill(takers: Sequence[Taker], sizes: dict[str, int], budget_bytes: int) -> 
     it brings something. The rest stays free: held memory that brings nothing serves nobody."""
     room_bytes = budget_bytes - sum(sizes.values())
     unknown = room_bytes > 0 and any(one.worth is None for one in takers)
-    even_bytes = even_share(takers, budget_bytes) if unknown else 0
+    even_bytes = even_share(map(_bounds, takers), budget_bytes) if unknown else 0
     begun = dict(sizes)
     known: dict[tuple[str, int, int], float] = {}  # only who was given some last ranks anew
     unit = max(UNIT_BYTES, _whole(room_bytes // PARTS_MAX))
@@ -163,18 +164,24 @@ def _lacks(one: Taker, size: int, begun: int, even_bytes: int) -> int:
     return min(one.ceiling_bytes, bound) - size
 
 
-def even_share(takers: Iterable[Taker], budget_bytes: int) -> int:
-    """The level up to which everybody can be filled, between floors and ceilings: whole units,
-    since an agent has no use for a part of an extent."""
-    everyone = list(takers)
-    low, high = 0, max((one.ceiling_bytes for one in everyone), default=0) // UNIT_BYTES + 1
+def even_share(bounds: Iterable[tuple[int, int]], budget_bytes: int) -> int:
+    """The level up to which everybody can be filled, between floors and ceilings (`bounds`): whole
+    units, since an agent has no use for a part of an extent. Most agents of a pool have the same
+    bounds, so those are counted and not looked at one by one."""
+    counted = Counter(bounds)
+    low, high = 0, max((ceiling for _, ceiling in counted), default=0) // UNIT_BYTES + 1
     while high - low > 1:
         level = (low + high) // 2
         taken = sum(
-            max(one.floor_bytes, min(level * UNIT_BYTES, one.ceiling_bytes)) for one in everyone
+            count * max(floor, min(level * UNIT_BYTES, ceiling))
+            for (floor, ceiling), count in counted.items()
         )
         low, high = (level, high) if taken <= budget_bytes else (low, level)
     return low * UNIT_BYTES
+
+
+def _bounds(one: Taker) -> tuple[int, int]:
+    return one.floor_bytes, one.ceiling_bytes
 
 
 def _reach(one: Taker, size: int, begun: int) -> tuple[int, int]:
