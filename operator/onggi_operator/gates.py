@@ -28,11 +28,13 @@ class GateKeeper:
 
     async def open(
         self, pods: Iterable[PodView], pools: Mapping[Key, Pool], *, now_s: float, now: str
-    ) -> None:
-        """One that is refused keeps no other closed. Raises Unreachable."""
+    ) -> int:
+        """How many were to be opened. One that is refused keeps no other closed. Raises
+        Unreachable."""
         self._tried_s = {uid: at for uid, at in self._tried_s.items() if now_s - at < AGAIN_S}
         waiting = (pod for pod in pods if pod.gated and pod.uid not in self._tried_s)
-        for gate in plan_gates(waiting, pools, self._agent_of, now_s=now_s, now=now):
+        gates = plan_gates(waiting, pools, self._agent_of, now_s=now_s, now=now)
+        for gate in gates:
             self._tried_s[gate.uid] = now_s
             told = {"namespace": gate.namespace, "pod": gate.pod, "reason": gate.reason.value}
             try:
@@ -42,3 +44,4 @@ class GateKeeper:
                 log.info("warm gate not opened: %s", gone, extra=told)
             except ApiError as refused:
                 log.error("warm gate not opened: %s", refused, extra=told)
+        return len(gates)

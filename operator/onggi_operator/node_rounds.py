@@ -4,10 +4,11 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from functools import partial
+from typing import Any
 
 from onggi_operator.apply.nodes import write_node
-from onggi_operator.apply.together import together
+from onggi_operator.apply.together import Write
 from onggi_operator.kube.client import ApiClient, ApiError, Conflict
 from onggi_operator.kube.reflector import Key
 from onggi_operator.observe.fleet import AgentSnapshot, Fleet, NodeSnapshot
@@ -24,18 +25,15 @@ from onggi_operator.plan.grants import NodePlan, plan_node
 from onggi_operator.plan.nodes import (
     STRUCTURE_INTERVAL_S,
     ToldMove,
-    is_node_due,
     node_status,
     told_moves,
+    why_node_due,
 )
 from onggi_operator.plan.quotas import QuotaShare, plan_quota
 from onggi_operator.plan.room import room_of
+from onggi_operator.plan.writes import Due, Waiting
 from onggi_operator.resizer import Resizer
 from onggi_operator.round_times import RoundTimes
-
-WRITES_PER_ROUND_MAX: Final = 16
-"""Eight a second, so that a cluster in which everything moves at once is written a node after the
-other, those that wait longest first."""
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +42,7 @@ log = logging.getLogger(__name__)
 class _Write:
     node: NodeSnapshot
     status: dict[str, Any]
+    due: Due
 
 
 class NodeRounds:
@@ -106,10 +105,16 @@ class NodeRounds:
                 self._allocations = gathered(found)
                 self.rooms = dict(sorted(self.rooms.items(), key=lambda one: (-one[1], one[0])))
 
-    async def write(self) -> None:
-        """What the last plan noted. Raises Unreachable."""
-        self._due.sort(key=lambda write: self._written_s.get(write.node.node.name, 0.0))
-        await together([self._write(write) for write in self._due[:WRITES_PER_ROUND_MAX]])
+    def due(self) -> list[Waiting[Write]]:
+        """What the last plan noted; each raises Unreachable."""
+        return [
+            Waiting(
+                one.due,
+                self._written_s.get(one.node.node.name, 0.0),
+                partial(self._write, one),
+            )
+            for one in self._due
+        ]
 
     def node_uids(self) -> dict[str, str]:
         """Nodes that there are, by name."""
@@ -191,8 +196,8 @@ class NodeRounds:
         status = node_status(node, plan, self._moves.get(name, ()), now=now)
         since_s = now_s - self._written_s.get(name, float("-inf"))
         present = node.own.status if node.own else {}
-        due = is_node_due(status, present, since_write_s=since_s, interval_s=self._interval_s)
-        return _Write(node, status) if due else None
+        due = why_node_due(status, present, since_write_s=since_s, interval_s=self._interval_s)
+        return _Write(node, status, due) if due is not None else None
 
     async def _write(self, write: _Write) -> None:
         node, own = write.node.node, write.node.own

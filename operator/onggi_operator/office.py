@@ -1,10 +1,12 @@
 """Who answers agents and hears of pools: this operator while it leads, by its present term."""
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from onggi_operator.heartbeat.desk import Away, Desk
 from onggi_operator.kube.client import ApiClient
+from onggi_operator.kube.pace import Pace
 from onggi_operator.kube.reflector import Key
 from onggi_operator.lead.elector import Elector
 from onggi_operator.lead.lease import LEASE_S, Standing
@@ -18,12 +20,13 @@ LISTING_S: Final = 2
 
 
 class Office:
-    """`api` is handed to terms with a fence around it."""
+    """`api` is handed to terms with a fence around it, and a pace for what they write."""
 
     def __init__(
         self, api: ApiClient, elector: Elector, settings: ControllerSettings, times: RoundTimes
     ) -> None:
         self._times = times
+        self._pace = Pace()
         self._api = api
         self._elector = elector
         self._settings = settings
@@ -31,7 +34,8 @@ class Office:
 
     async def term(self) -> None:
         """One term, until cancelled."""
-        self._term = Term(self._api.fenced(self._elector.left_s), self._settings, self._times)
+        api = self._api.fenced(self._elector.left_s, lambda: self._pace.wait_s(time.monotonic()))
+        self._term = Term(api, self._settings, self._times)
         try:
             await self._term.run()
         finally:

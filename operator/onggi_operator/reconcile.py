@@ -6,11 +6,12 @@ import random
 import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final
 
 from onggi_operator.apply.evictions import evict
 from onggi_operator.apply.status import write_status
-from onggi_operator.apply.together import together
+from onggi_operator.apply.together import Write, together
 from onggi_operator.gates import GateKeeper
 from onggi_operator.kube.backoff import Backoff
 from onggi_operator.kube.client import (
@@ -27,7 +28,7 @@ from onggi_operator.observe.pods import Neighbour, PodView
 from onggi_operator.observe.world import PoolSnapshot, World
 from onggi_operator.plan.restarts import AGAIN_S, plan_restarts
 from onggi_operator.plan.status import plan_status
-from onggi_operator.plan.writes import is_due
+from onggi_operator.plan.writes import WRITES_PER_ROUND_MAX, Due, Waiting, first_of, why_due
 from onggi_operator.resizer import Resizer
 from onggi_operator.round_times import RoundTimes
 from onggi_operator.settings import ControllerSettings
@@ -36,9 +37,9 @@ from onggi_operator.telling import Teller
 ROUND_S: Final = 2.0
 """Between rounds; a round over 10,000 pods takes 200 ms (measured)."""
 
-WRITES_PER_ROUND_MAX: Final = 20
-"""Ten pools a second: after an outage what changed meanwhile is written pool after pool, those that
-waited longest first."""
+REST_S: Final = 1.0
+"""At least so long between rounds, however long writing took: writes wait for their turn
+(`kube.pace`), and plans are not to wait with them."""
 
 log = logging.getLogger(__name__)
 
@@ -88,6 +89,7 @@ class Reconciler:
     async def run(self) -> None:
         while True:
             await self._nodes.plan(now=wall_clock())
+            planned_s = time.monotonic()
             if time.monotonic() >= self._write_again_s:
                 try:
                     await self._write_all()
@@ -98,35 +100,31 @@ class Reconciler:
                     self._write_again_s = time.monotonic() + wait_s
                     log.warning("writing ended early: %s", fault, extra={"retry_s": wait_s})
             self._times.end()
-            await asyncio.sleep(ROUND_S)
+            await asyncio.sleep(max(REST_S, ROUND_S - (time.monotonic() - planned_s)))
 
     async def _write_all(self) -> None:
         """One write that is refused keeps no other from being made. Raises Unreachable."""
         now_s, now = time.monotonic(), wall_clock()
         asking = [pod for pod in self._pods.values() if isinstance(pod, PodView)]
+        made = await self._resizer.write(now_s=now_s)
         if self._gates is not None:
-            await self._gates.open(asking, self._world.pools(), now_s=now_s, now=now)
-        await self._resizer.write(now_s=now_s)
-        await self._nodes.write()
+            made += await self._gates.open(asking, self._world.pools(), now_s=now_s, now=now)
         with self._times.planning():
-            due = await self._plan_pools(now_s, now)
-        await together(
-            [self._write(pool, wanted, now_s, now) for pool, wanted in due[:WRITES_PER_ROUND_MAX]]
-        )
+            pools = await self._plan_pools(now_s, now)
+        waiting = [*pools, *self._nodes.due()]
+        await together([write() for write in first_of(waiting, WRITES_PER_ROUND_MAX - made)])
         await self._teller.tell_pods(asking, now=now)
         if self._restarts_missed:
             await self._restart_missed(asking, now_s)
 
-    async def _plan_pools(
-        self, now_s: float, now: str
-    ) -> list[tuple[PoolSnapshot, dict[str, Any]]]:
-        """Pools whose status is to be written, those that waited longest first."""
+    async def _plan_pools(self, now_s: float, now: str) -> list[Waiting[Write]]:
+        """Pools whose status is to be written."""
         with self._times.thinking():
             snapshot = self._world.snapshot(now_s=now_s)
             keys = {pool.key for pool in snapshot}
             self._written_s = {key: at_s for key, at_s in self._written_s.items() if key in keys}
             node_uids, moves = self._nodes.node_uids(), self._nodes.moves()
-        due = []
+        due: list[Waiting[Write]] = []
         for pool in snapshot:
             with self._times.thinking():
                 wanted = plan_status(
@@ -138,10 +136,11 @@ class Reconciler:
                     allocated=self._nodes.allocation_of(pool.key),
                     rooms=self._nodes.rooms,
                 )
-                if self._is_due(pool, wanted, now_s):
-                    due.append((pool, wanted))
+                if (why := self._why_due(pool, wanted, now_s)) is not None:
+                    write = partial(self._write, pool, wanted, now_s, now)
+                    due.append(Waiting(why, self._written_s.get(pool.key, 0.0), write))
             await self._times.breathe()
-        return sorted(due, key=lambda one: (self._written_s.get(one[0].key, 0.0), one[0].key))
+        return due
 
     async def _restart_missed(self, pods: Sequence[PodView], now_s: float) -> None:
         tried_s = {owner: at_s for owner, at_s in self._evicted_s.items() if now_s - at_s < AGAIN_S}
@@ -155,8 +154,8 @@ class Reconciler:
                 continue
             log.info("eviction of a missed pod: %s", outcome.name, extra={"pod": one.pod})
 
-    def _is_due(self, pool: PoolSnapshot, wanted: Mapping[str, Any], now_s: float) -> bool:
-        return is_due(
+    def _why_due(self, pool: PoolSnapshot, wanted: Mapping[str, Any], now_s: float) -> Due | None:
+        return why_due(
             wanted,
             pool.status,
             since_write_s=now_s - self._written_s.get(pool.key, self._started_s),

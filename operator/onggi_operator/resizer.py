@@ -92,13 +92,15 @@ class Resizer:
         """What a node's plan asks for."""
         self._due += asks
 
-    async def write(self, *, now_s: float) -> None:
-        """What gives room goes first. One that is refused keeps no other from being asked. Raises
-        Unreachable."""
+    async def write(self, *, now_s: float) -> int:
+        """How many were asked for. What gives room goes first; one that is refused keeps no other
+        from being asked. Raises Unreachable."""
         due = [ask for ask in self._due if ask.uid not in self._asked]
         due.sort(key=lambda ask: (ask.grows, ask.uid))
         self._due = []
-        await together([self._ask(ask, now_s) for ask in due[:ASKED_PER_ROUND_MAX]])
+        asks = due[:ASKED_PER_ROUND_MAX]
+        await together([self._ask(ask, now_s) for ask in asks])
+        return len(asks)
 
     async def _ask(self, ask: AskMemory, now_s: float) -> None:
         self._asked[ask.uid] = _Asked(ask.memory_bytes, now_s)

@@ -14,9 +14,9 @@ from onggi_operator.plan.grants import disk_limit_bytes, offered_bytes, plan_nod
 from onggi_operator.plan.nodes import (
     MEASURED_INTERVAL_S,
     STRUCTURE_INTERVAL_S,
-    is_node_due,
     node_status,
     told_moves,
+    why_node_due,
 )
 from onggi_operator.plan.rebalance import Why
 from onggi_operator.pool import Pool, read_pool
@@ -281,10 +281,10 @@ def test_a_grants_time_moves_only_when_the_grant_does(pools: Any) -> None:
 def test_what_is_the_same_is_not_written_and_what_moves_all_day_seldom(pools: Any) -> None:
     snapshot = node(agent("a"))
     status = node_status(snapshot, plan(snapshot, pools()), (), now="2026-01-01T00:00:00Z")
-    assert not is_node_due(status, status, since_write_s=1e9)
+    assert not why_node_due(status, status, since_write_s=1e9)
     used = {**status, "measured": {**status["measured"], "usedMemoryBytes": 7}}
-    assert not is_node_due(used, status, since_write_s=MEASURED_INTERVAL_S - 1)
-    assert is_node_due(used, status, since_write_s=MEASURED_INTERVAL_S)
-    assert is_node_due({**status, "moves": [1]}, status, since_write_s=STRUCTURE_INTERVAL_S)
-    assert not is_node_due({**status, "moves": [1]}, status, since_write_s=1.0)
-    assert is_node_due({**status, "moves": [1]}, status, since_write_s=2.0, interval_s=2.0)
+    assert not why_node_due(used, status, since_write_s=MEASURED_INTERVAL_S - 1)
+    assert why_node_due(used, status, since_write_s=MEASURED_INTERVAL_S)
+    assert why_node_due({**status, "moves": [1]}, status, since_write_s=STRUCTURE_INTERVAL_S)
+    assert not why_node_due({**status, "moves": [1]}, status, since_write_s=1.0)
+    assert why_node_due({**status, "moves": [1]}, status, since_write_s=2.0, interval_s=2.0)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from itertools import dropwhile, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -257,7 +258,8 @@ def test_a_cordoned_node_drains_its_agents_and_a_pool_says_so(cluster: Any, agen
 
 
 def plan_printed(cluster: Any) -> list[str]:
-    """As `kubectl exec` in the operator's pod would show it."""
+    """What `kubectl exec` in the operator's pod would show of this suite's node: the server has
+    those of other suites too."""
     env = {
         "PATH": os.environ["PATH"],
         "PYTHONPATH": os.pathsep.join(sys.path),
@@ -273,7 +275,8 @@ def plan_printed(cluster: Any) -> list[str]:
         timeout=60,
     )
     assert done.returncode == 0, done.stderr + done.stdout
-    return done.stdout.splitlines()
+    lines = dropwhile(lambda line: not line.startswith(f"{NODE}: "), done.stdout.splitlines())
+    return [next(lines), *takewhile(lambda line: line.startswith(" "), lines)]
 
 
 def set_cordon(server: Any, *, cordoned: bool) -> None:

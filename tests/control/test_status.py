@@ -17,7 +17,7 @@ from onggi_operator.plan.nodes import ToldMove
 from onggi_operator.plan.quotas import QuotaShare
 from onggi_operator.plan.rebalance import Why
 from onggi_operator.plan.status import plan_status, short_count
-from onggi_operator.plan.writes import STRUCTURE_INTERVAL_S, is_due
+from onggi_operator.plan.writes import STRUCTURE_INTERVAL_S, why_due
 from onggi_operator.tenancy import PoolQuota, PoolUse
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -189,7 +189,8 @@ def test_what_people_act_on_is_written_at_once_and_counters_in_their_time(kit: A
     counted = status_of(world)
 
     def due(wanted: Any, since_s: float) -> bool:
-        return is_due(wanted, present, since_write_s=since_s, counters_interval_s=30)
+        why = why_due(wanted, present, since_write_s=since_s, counters_interval_s=30)
+        return why is not None
 
     assert not due(present, float("inf"))
     assert not due(counted, 29.9)

@@ -2,11 +2,14 @@
 there is something to write, all at once it would be a burst."""
 
 import asyncio
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from itertools import islice
 from typing import Any, Final
 
 AT_ONCE: Final = 4
+
+Write = Callable[[], Coroutine[Any, Any, None]]
+"""One that may be begun, or not."""
 
 
 async def together(writes: Sequence[Coroutine[Any, Any, None]]) -> None:

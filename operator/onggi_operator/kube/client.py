@@ -1,6 +1,7 @@
 """Calls to the API server. Every call has a time limit, every answer a size, and the library's
 errors are turned into a few of our own, a class only for what somebody handles."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from types import TracebackType
@@ -79,13 +80,17 @@ class ApiClient:
         self._access = access
         self._session: aiohttp.ClientSession | None = None
         self._left_s: Callable[[], float] | None = None
+        self._wait_s: Callable[[], float] | None = None
 
-    def fenced(self, left_s: Callable[[], float]) -> "ApiClient":
+    def fenced(
+        self, left_s: Callable[[], float], wait_s: Callable[[], float] | None = None
+    ) -> "ApiClient":
         """The same session for somebody who may write as long as `left_s()` is more than 0, and no
-        longer: a write that is not answered by then is given up."""
+        longer: a write that is not answered by then is given up. Each write waits for `wait_s()`
+        first."""
         assert self._session is not None, "use ApiClient as an async context manager"
         fenced = ApiClient(self._access)
-        fenced._session, fenced._left_s = self._session, left_s
+        fenced._session, fenced._left_s, fenced._wait_s = self._session, left_s, wait_s
         return fenced
 
     async def __aenter__(self) -> Self:
@@ -182,6 +187,8 @@ class ApiClient:
         if body is not None:
             headers["Content-Type"] = content_type
             data = json.dumps(body).encode()
+        if method != "GET" and self._wait_s is not None:
+            await asyncio.sleep(self._wait_s())
         if method != "GET" and self._left_s is not None:
             timeout_s = min(timeout_s, self._left_s())
             if timeout_s <= 0:

@@ -10,6 +10,7 @@ from onggi_operator.observe.fleet import AgentSnapshot, NodeSnapshot
 from onggi_operator.placement import Rebalance
 from onggi_operator.plan.grants import NodePlan
 from onggi_operator.plan.rebalance import Move, Why
+from onggi_operator.plan.writes import Due
 from onggi_operator.pool import Pool
 
 GRANTS_MAX: Final = 512
@@ -25,7 +26,7 @@ STRUCTURE_INTERVAL_S: Final = 30.0
 """Unless the installation says otherwise."""
 MEASURED_INTERVAL_S: Final = 300.0
 """A thousand nodes write three times a second for what they measure, and at most thirty times more
-while all of them move memory at once; `WRITES_PER_ROUND_MAX` is the bound on that."""
+while all of them move memory at once; `plan.writes` has the bound on that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,15 +173,15 @@ def _measured(node: NodeSnapshot, plan: NodePlan) -> dict[str, int]:
     }
 
 
-def is_node_due(
+def why_node_due(
     wanted: Mapping[str, Any],
     present: Mapping[str, Any],
     *,
     since_write_s: float,
     interval_s: float = STRUCTURE_INTERVAL_S,
-) -> bool:
+) -> Due | None:
     """What changed by itself waits; what happened is written, but not twice in `interval_s`."""
     if any(wanted[key] != present.get(key) for key in STRUCTURE):
-        return since_write_s >= interval_s
+        return Due.HAPPENED if since_write_s >= interval_s else None
     differs = any(wanted[key] != present.get(key) for key in wanted)
-    return differs and since_write_s >= MEASURED_INTERVAL_S
+    return Due.COUNTED if differs and since_write_s >= MEASURED_INTERVAL_S else None
