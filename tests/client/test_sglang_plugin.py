@@ -12,7 +12,7 @@ import pytest
 from onggi.connectors.sglang import plugin
 from onggi.connectors.sglang.options import read_options
 
-COMMAND = ["python", "-m", "sglang.launch_server", "--model-path", "m"]
+COMMAND = ["/lib/sglang/launch_server.py", "--model-path", "m"]
 
 
 def hints(caplog: Any) -> list[str]:
@@ -40,8 +40,16 @@ def test_the_hint_comes_where_an_agent_is_at_hand_and_unused(
     assert bool(hints(caplog)) is hinted
 
 
+def test_only_a_servers_command_is_judged() -> None:
+    env = {"ONGGI_SOCKET": "/s"}
+    assert plugin.wanted(["/usr/bin/sglang", "serve", "m"], env)
+    assert not plugin.wanted(["my_program.py"], env)
+    assert not plugin.wanted([], env)
+
+
 def test_its_worker_processes_say_nothing(monkeypatch: Any, caplog: Any) -> None:
     monkeypatch.setenv("ONGGI_SOCKET", "/s")
+    monkeypatch.setattr(sys, "argv", COMMAND)
     monkeypatch.setattr(plugin.multiprocessing, "parent_process", object)
     plugin.register()
     assert hints(caplog) == []

@@ -32,6 +32,9 @@ FLAGS: Final = (
     f"--hicache-storage-backend-extra-config '{json.dumps(CONFIG, separators=(',', ':'))}'",
 )
 
+_SERVERS: Final = frozenset({"launch_server.py", "sglang"})
+"""What sys.argv begins with: python -m sglang.launch_server, sglang serve."""
+
 _OTHERS: Final = ("--hicache-storage-backend", "--config")
 """Of a command that has chosen, or may have: nothing is left to say."""
 
@@ -50,6 +53,8 @@ def register() -> None:
 
 
 def wanted(command: Sequence[str], environment: Mapping[str, str]) -> bool:
-    """Whether the hint is worth a line."""
+    """Whether the hint is worth a line: to a server's command, whose flags can be seen here. What a
+    program hands to sglang.Engine cannot."""
+    server = os.path.basename(command[0]) in _SERVERS if command else False
     chosen = any(word.partition("=")[0] in _OTHERS for word in command)
-    return bool(environment.get(SOCKET_VARIABLE)) and not chosen
+    return server and bool(environment.get(SOCKET_VARIABLE)) and not chosen
