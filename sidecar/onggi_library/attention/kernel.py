@@ -16,12 +16,21 @@ _FLASH_CPU = getattr(torch.ops.aten, "_scaled_dot_product_flash_attention_for_cp
 _FLASH_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
-def attend(queries: Any, keys: Any, values: Any, *, scale: float, mask: Any = None) -> Partial:
+def attend(
+    queries: Any,
+    keys: Any,
+    values: Any,
+    *,
+    scale: float,
+    mask: Any = None,
+    softcap: float | None = None,
+) -> Partial:
     """What one piece contributes.
 
     queries [batch, heads, queries, head size]; keys and values [batch, kv heads, length, size],
     heads a multiple of kv heads; mask: None, or bool [batch or 1, heads or 1, queries, length],
-    True where a key is seen. Query head h reads kv head h // (heads // kv heads).
+    True where a key is seen. Query head h reads kv head h // (heads // kv heads). softcap: see
+    `Asking`.
     """
     batch, heads, count, _ = queries.shape
     kv_heads, value_size = keys.shape[1], values.shape[-1]
@@ -29,8 +38,10 @@ def attend(queries: Any, keys: Any, values: Any, *, scale: float, mask: Any = No
     folded = queries.reshape(batch, kv_heads, group * count, queries.shape[-1])
     seen = None if mask is None else _fold_mask(mask, kv_heads, group)
     bias = None if seen is None else _bias(seen, queries.dtype)
-    compute = _flash if _flash_takes(queries, keys, values) else _from_scores
-    out, lse = compute(folded, keys, values, scale, bias)
+    if softcap is None and flash_takes(queries, keys, values):
+        out, lse = _flash(folded, keys, values, scale, bias)
+    else:
+        out, lse = _from_scores(folded, keys, values, scale, bias, softcap)
     if seen is not None:
         # what a kernel writes where a query sees no key differs between kernels and versions
         blind = ~seen.any(dim=-1)
@@ -38,7 +49,8 @@ def attend(queries: Any, keys: Any, values: Any, *, scale: float, mask: Any = No
     return Partial(out.reshape(batch, heads, count, value_size), lse.reshape(batch, heads, count))
 
 
-def _flash_takes(queries: Any, keys: Any, values: Any) -> bool:
+def flash_takes(queries: Any, keys: Any, values: Any) -> bool:
+    """Whether the kernel that needs no memory for scores can be used."""
     return (
         _FLASH_CPU is not None
         and queries.device.type == "cpu"
@@ -55,9 +67,13 @@ def _flash(queries: Any, keys: Any, values: Any, scale: float, bias: Any) -> tup
     return out.to(kind), lse.to(kind)
 
 
-def _from_scores(queries: Any, keys: Any, values: Any, scale: float, bias: Any) -> tuple[Any, Any]:
+def _from_scores(
+    queries: Any, keys: Any, values: Any, scale: float, bias: Any, softcap: float | None
+) -> tuple[Any, Any]:
     kind = accumulator_of(queries.dtype)
     scores = queries.to(kind) @ keys.to(kind).transpose(-1, -2) * scale
+    if softcap is not None:
+        scores = torch.tanh(scores / softcap) * softcap
     if bias is not None:
         scores = scores + bias.to(kind)
     lse = torch.logsumexp(scores, dim=-1)

@@ -4,7 +4,7 @@ Of each piece the least and the greatest key are kept, channel by channel, and t
 of a value. No key of the piece can then score higher than the best corner of that box (as in Tang
 et al., "Quest", 2024, who guess with it; here it bounds), so the piece's sum of exponentials is
 at most its length times that. What is left out moves the output, a mean of values, by at most its
-share of the whole sum times twice the greatest value.
+share of the whole sum times the distance of two values: one that was left out, and the output.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import Any
 
 import torch
 
-from onggi_library.attention.kernel import attend
-from onggi_library.attention.partial import Partial, merge, nothing
+from onggi_library.attention.partial import Partial, merge
 from onggi_library.attention.piece import Piece, Span
-from onggi_library.attention.streaming import Source, ahead, seen_by
-from onggi_library.attention.visible import Sight, Visibility
+from onggi_library.attention.streaming import Heed, Source, ahead
+from onggi_library.attention.tiles import Asking, contribution, seen_of
+from onggi_library.attention.visible import Visibility
 
 # Scores are sums of head-size many products, each rounded, and a kernel may round the product's
 # factors to a matrix unit's own format first: TF32 keeps 10 bits.
@@ -97,19 +97,43 @@ def attention_within(
     the rest can be left as soon as it is small enough. Raises ValueError for an epsilon that is
     not at least 0 and under 1.
     """
+    seen = seen_of(mask)(at)
+    asking = Asking(queries, at, value_size, scale, visible, seen)
+    return attend_within(asking, source, boxes, epsilon)
+
+
+def attend_within(
+    asking: Asking,
+    source: Source,
+    boxes: Sequence[Box],
+    epsilon: float,
+    known: Partial | None = None,
+    heed: Heed | None = None,
+) -> Certified:
+    """The same, as one asks it. known: what keys that are no part of the source contribute; with
+    them even the first piece may be too little. heed: see `attend_all`."""
     if not 0.0 <= epsilon < 1.0:
         raise ValueError(f"epsilon is {epsilon}; a share of attention, from 0 to less than 1")
-    seen = [n for n, span in enumerate(source.spans) if visible.sight(at, span) != Sight.NONE]
-    masses = {n: log_mass(queries, boxes[n], scale=scale) for n in seen}
-    order = sorted(seen, key=lambda n: (-float(masses[n].amax()), n))
+    if asking.softcap is not None and epsilon > 0.0:
+        raise ValueError(
+            f"epsilon is {epsilon} and scores are capped at {asking.softcap}: bounds are of scores "
+            "that are not; use an epsilon of 0"
+        )
+    queries = asking.queries
+    wanted = [n for n, span in enumerate(source.spans) if asking.sees(span)]
+    masses = {n: log_mass(queries, boxes[n], scale=asking.scale) for n in wanted}
+    order = sorted(wanted, key=lambda n: (-float(masses[n].amax()), n))
     rest = _tails([masses[n] for n in order])
-    total, read = nothing(queries, value_size), 0
-    for piece in ahead(source, order):
-        own = seen_by(at, piece.span, visible, mask, queries.device)
-        total = merge(total, attend(queries, piece.keys, piece.values, scale=scale, mask=own))
-        read += 1
-        if read < len(order) and _little(rest[read], total.lse, epsilon):
-            break
+    total, read = known or asking.nothing(), 0
+    if known is None or not rest or not _little(rest[0], total.lse, epsilon):
+        for piece in ahead(source, order):
+            part = contribution(asking, piece)
+            if heed is not None:
+                heed(order[read], part)
+            total = merge(total, part)
+            read += 1
+            if read < len(order) and _little(rest[read], total.lse, epsilon):
+                break
     return _certified(total, order, read, rest, boxes, queries.shape[1])
 
 
@@ -143,6 +167,7 @@ def _certified(
         zero = torch.zeros_like(total.lse, dtype=torch.float32)
         return Certified(total, zero, zero, ())
     share = _share(rest[read], total.lse)
-    values = torch.stack([boxes[n].value for n in order]).amax(dim=0)
+    values = torch.stack([boxes[n].value for n in skipped]).amax(dim=0)
     values = values.repeat_interleave(heads // values.shape[1], dim=1).unsqueeze(-1)
-    return Certified(total, share, 2.0 * share * values, skipped)
+    kept = total.out.float().abs().amax(dim=-1)
+    return Certified(total, share, share * (values + kept), skipped)

@@ -8,10 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
-from onggi_library.attention.kernel import attend
-from onggi_library.attention.partial import Partial, merge, nothing
+from onggi_library.attention.partial import Partial, merge
 from onggi_library.attention.piece import Piece, Span
-from onggi_library.attention.visible import Sight, Visibility
+from onggi_library.attention.tiles import Asking, contribution, seen_of
+from onggi_library.attention.visible import Visibility
+
+Heed = Callable[[int, Partial], None]
+"""Told the number of a piece and what it contributed."""
 
 
 class Source(Protocol):
@@ -47,11 +50,22 @@ def attention(
     to keys; it is asked beside `visible`. Pieces that no query sees are not fetched. Raises
     whatever the source raises.
     """
-    total = nothing(queries, value_size)
-    wanted = [n for n, span in enumerate(source.spans) if visible.sight(at, span) != Sight.NONE]
-    for piece in ahead(source, wanted):
-        seen = seen_by(at, piece.span, visible, mask, queries.device)
-        total = merge(total, attend(queries, piece.keys, piece.values, scale=scale, mask=seen))
+    seen = seen_of(mask)(at)
+    return attend_all(Asking(queries, at, value_size, scale, visible, seen), source)
+
+
+def attend_all(
+    asking: Asking, source: Source, heed: Heed | None = None, known: Partial | None = None
+) -> Partial:
+    """The same, as one asks it. heed: told what each piece contributed. known: what keys that are
+    no part of the source contribute."""
+    total = known or asking.nothing()
+    wanted = [n for n, span in enumerate(source.spans) if asking.sees(span)]
+    for number, piece in zip(wanted, ahead(source, wanted), strict=True):
+        part = contribution(asking, piece)
+        if heed is not None:
+            heed(number, part)
+        total = merge(total, part)
     return total
 
 
@@ -62,12 +76,3 @@ def ahead(source: Source, numbers: Sequence[int]) -> Iterator[Piece]:
         piece = coming.pop()()
         coming = [source.begin(number) for number in numbers[follower : follower + 1]]
         yield piece
-
-
-def seen_by(at: Span, keys: Span, visible: Visibility, mask: Any, device: Any) -> Any:
-    """The mask for one piece, or None where all of it is seen."""
-    given = None if mask is None else mask[..., keys.start : keys.end].to(device)
-    if visible.sight(at, keys) == Sight.ALL:
-        return given
-    rule = visible.mask(at, keys, device)[None, None]
-    return rule if given is None else rule & given
