@@ -1,0 +1,295 @@
+"""A context that does not fit: append keys and values layer by layer, attend to all of them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final
+
+import torch
+
+from onggi_library.attention.piece import Span
+from onggi_library.attention.tiles import Asking, Seen
+from onggi_library.attention.visible import Visibility
+from onggi_library.context.asked import Heeded, attend_to
+from onggi_library.context.attention_map import AttentionMap
+from onggi_library.context.errors import ContextLost
+from onggi_library.context.geometry import Geometry, geometry_of
+from onggi_library.context.held import Held
+from onggi_library.context.names import NONCE_BYTES, Names
+from onggi_library.context.report import Flow, Report
+from onggi_library.context.saved import Saved, Shelf
+from onggi_library.context.share import Wanted
+from onggi_library.context.store import PageStore
+
+BLOCK_TOKENS: Final = 128
+CHOOSE_EVERY: Final = 8
+"""Rounds through all layers between two choices of what stays on the device."""
+
+
+class TieredContext:
+    """Keys and values of some sequences of one length, in an agent's tiers.
+
+    Each layer's first `sinks` tokens and, within device_bytes, its `recent` newest stay on the
+    device; the rest goes down to the agent as it comes and is brought back piece by piece. What
+    device_bytes leaves holds the pieces that attention was seen to go to.
+
+    For inference: no gradient goes through it. Not to be used from two threads at a time. A call
+    that fails ends the context: later ones raise ContextLost.
+    """
+
+    def __init__(
+        self,
+        socket: str | os.PathLike[str],
+        *,
+        layers: int,
+        device_bytes: int,
+        sinks: int = 128,
+        recent: int = 1024,
+        block_tokens: int = BLOCK_TOKENS,
+        epsilon: float = 0.0,
+        label: str = "",
+        learned: AttentionMap | None = None,
+    ) -> None:
+        """socket: the agent's. epsilon: 0 for exact attention, or the greatest share of any query's
+        attention that may be left out. label: whose saved contexts these are; those of
+        other labels are not found. learned: what earlier contexts showed. Raises ValueError."""
+        for name, value, least in (
+            ("layers", layers, 1),
+            ("sinks", sinks, 0),
+            ("recent", recent, 0),
+            ("block_tokens", block_tokens, 1),
+        ):
+            if value < least:
+                raise ValueError(f"{name} is {value}; {least} or more")
+        if not 0.0 <= epsilon < 1.0:
+            raise ValueError(f"epsilon is {epsilon}; a share of attention, from 0 to less than 1")
+        self._socket = socket
+        self._wanted = Wanted(device_bytes, layers, block_tokens, sinks, recent)
+        self.epsilon = epsilon
+        self._label = label
+        self.learned = learned or AttentionMap()
+        self._names = Names(secrets.token_bytes(NONCE_BYTES))
+        self.flow = Flow()
+        self._held: Held | None = None
+        self._rounds = 0
+        self._fault: BaseException | None = None
+
+    # ---- what there is
+
+    @property
+    def layers(self) -> int:
+        return self._wanted.layers
+
+    @property
+    def batch(self) -> int:
+        """Sequences; 0 while nothing was appended."""
+        return self._held.batch if self._held is not None else 0
+
+    def length(self, layer: int = 0) -> int:
+        """Tokens that were appended to the layer and not cropped."""
+        return self._held.layers[layer].length if self._held is not None else 0
+
+    def report(self) -> Report:
+        held = self._held
+        return Report(
+            sequences=self.batch,
+            tokens=self.length(),
+            device_bytes=held.memory.used_bytes if held else 0,
+            device_bytes_peak=held.memory.peak_bytes if held else 0,
+            device_budget_bytes=self._wanted.device_bytes,
+            tier_bytes=held.tier_bytes if held else 0,
+            hot_pieces=len(held.side.hot.kept) if held else 0,
+            hot_places=held.side.hot.places if held else 0,
+            sureness=self.learned.sureness,
+            flow=held.flow(self.flow) if held else replace(self.flow),
+        )
+
+    # ---- growing and attending
+
+    def append(self, layer: int, keys: Any, values: Any) -> None:
+        """Take in keys [batch, kv heads, tokens, head size], as attention uses them, and values
+        [.., value size] of the next tokens. Raises ValueError, NoRoom, ContextLost."""
+        with self._whole():
+            geometry = geometry_of(keys, values, self._wanted.block_tokens)
+            held = self._held or self._start(geometry, keys.shape[0], keys.device)
+            if geometry != held.geometry or keys.shape[0] != held.batch:
+                raise ValueError(
+                    f"layer {layer} got keys {tuple(keys.shape)} of {keys.dtype}; this context has "
+                    f"{held.batch} sequences and, in all layers, {held.geometry}"
+                )
+            held.layers[layer].append(keys, values, held.store)
+
+    def attend(
+        self,
+        layer: int,
+        queries: Any,
+        *,
+        scale: float | None = None,
+        visible: Visibility | None = None,
+        seen: Seen | None = None,
+        softcap: float | None = None,
+    ) -> Any:
+        """Attention of the newest tokens' queries [batch, heads, tokens, head size] to everything
+        that was appended to the layer: [batch, heads, tokens, value size], of the queries' dtype.
+
+        scale: 1 / sqrt(head size) if it is None. visible: by position, all up to the query's own if
+        None. seen and softcap: see `Asking`. Raises ContextLost.
+        """
+        with self._whole():
+            held, count = self._started(), queries.shape[2]
+            asking = Asking(
+                queries,
+                Span(held.layers[layer].length - count, count),
+                held.geometry.value_size,
+                queries.shape[-1] ** -0.5 if scale is None else scale,
+                visible or Visibility(),
+                seen,
+                softcap,
+            )
+            if layer == 0:
+                self._choose(held)
+            boxes = held.boxes[layer].all() if held.boxes else None
+            heeded = Heeded(asking, self.epsilon, boxes, self.flow)
+            total = attend_to(heeded, layer, held)
+            heeded.learn(layer, total, self.learned, held.side.hot.kept)
+            return total.out.to(queries.dtype)
+
+    # ---- under a name
+
+    def save(
+        self, name: str, tokens: Sequence[Sequence[int]], fields: Mapping[str, str | int]
+    ) -> None:
+        """Leave everything in the tiers under this name, also when this context is closed. tokens:
+        of each sequence, as many as there are. fields: what shapes keys and values, the model
+        above all. Raises ValueError, NoRoom, ContextLost."""
+        with self._whole():
+            held = self._started()
+            lengths = {*map(len, tokens), *(layer.length for layer in held.layers)}
+            if len(tokens) != held.batch or lengths != {self.length()}:
+                raise ValueError(
+                    f"tokens are of {len(tokens)} sequences with {sorted(lengths)} tokens; this "
+                    f"context has {held.batch} with {self.length()}"
+                )
+            saved = held.save(dict(fields), [list(map(int, row)) for row in tokens])
+            with contextlib.closing(Shelf(self._socket, self._label)) as shelf:
+                shelf.put(name, saved)
+
+    def find(self, name: str) -> Saved | None:
+        """What was saved under this name, by whatever process. Raises ContextLost."""
+        with contextlib.closing(Shelf(self._socket, self._label)) as shelf:
+            return shelf.get(name)
+
+    def restore(self, saved: Saved, device: Any) -> None:
+        """Go on from it, on this device. Raises ValueError if there is something already, and
+        ContextLost if a block of it is gone."""
+        with self._whole():
+            if self._held is not None or self.epsilon > 0.0:
+                raise ValueError(
+                    f"this context has {self.length()} tokens and an epsilon of {self.epsilon}; "
+                    "restore into an empty one whose epsilon is 0"
+                )
+            if saved.geometry.block_tokens != self._wanted.block_tokens:
+                raise ValueError(
+                    f"block_tokens is {self._wanted.block_tokens}; what was saved has blocks of "
+                    f"{saved.geometry.block_tokens}: use that"
+                )
+            self._start(saved.geometry, len(saved.tokens), device).take_over(saved)
+
+    # ---- changing
+
+    def crop(self, length: int) -> None:
+        """Forget all tokens behind the first `length` of every layer. Raises ValueError,
+        ContextLost."""
+        with self._whole():
+            if not 0 <= length <= self.length():
+                raise ValueError(f"length is {length}; 0 up to the {self.length()} there are")
+            if self._held is not None:
+                self._held.crop(length)
+
+    def reorder(self, order: Sequence[int]) -> None:
+        """Sequence n becomes what sequence order[n] is; there may be more or fewer than before.
+        Raises ValueError."""
+        with self._whole():
+            held, order = self._held, list(order)
+            if held is None:
+                return
+            if not order or not all(0 <= number < held.batch for number in order):
+                raise ValueError(f"order is {order}; use numbers from 0 to {held.batch - 1}")
+            if len(order) == held.batch:
+                if order != list(range(held.batch)):
+                    held.reorder(order)
+                return
+            if held.boxes:
+                raise ValueError(
+                    f"epsilon is {self.epsilon}: with bounds the number of sequences stays what it "
+                    "is; use an epsilon of 0"
+                )
+            self.flow = held.flow(self.flow)
+            held.select(order)
+
+    def reset(self) -> None:
+        """Forget everything but what was learned."""
+        with self._whole():
+            self._forget()
+
+    def close(self) -> None:
+        """Give everything back, here and in the tiers; what was saved stays there."""
+        self._forget()
+        self._fault = self._fault or RuntimeError("it was closed")
+
+    def __enter__(self) -> TieredContext:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # ---- parts
+
+    def _started(self) -> Held:
+        if self._held is None:
+            raise ValueError("nothing was appended to this context yet")
+        return self._held
+
+    def _start(self, geometry: Geometry, batch: int, device: Any) -> Held:
+        self._held = Held(
+            self._wanted,
+            geometry,
+            batch,
+            device,
+            self._names,
+            partial(PageStore, self._socket),
+            bounds=self.epsilon > 0.0,
+        )
+        return self._held
+
+    def _choose(self, held: Held) -> None:
+        """Once a round, and seldom: what should stay on the device."""
+        self._rounds += 1
+        hot = held.side.hot
+        if hot.places and self._rounds % CHOOSE_EVERY == 1:
+            hot.want(self.learned.choose(held.spots(), hot.places, hot.kept))
+
+    def _forget(self) -> None:
+        if self._held is not None:
+            held, self._held = self._held, None
+            self.flow = held.flow(self.flow)
+            held.give_back()
+
+    @contextlib.contextmanager
+    def _whole(self) -> Iterator[None]:
+        """Nothing is asked of a context that may not be whole."""
+        if self._fault is not None:
+            raise ContextLost(f"this context ended: {self._fault}") from self._fault
+        try:
+            with torch.no_grad():
+                yield
+        except ValueError:
+            raise
+        except BaseException as fault:
+            self._fault = fault
+            raise

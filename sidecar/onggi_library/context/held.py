@@ -1,0 +1,142 @@
+"""What a context holds once the shape of its keys and values is known: its layers, and their sides
+on the device and in the tiers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from onggi_core.wire.requests import SpaceSpec
+from onggi_library.context.attention_map import Spot
+from onggi_library.context.boxes import Boxes
+from onggi_library.context.device import DeviceSide
+from onggi_library.context.geometry import Geometry
+from onggi_library.context.layer import Layer
+from onggi_library.context.memory import DeviceMemory
+from onggi_library.context.names import Names
+from onggi_library.context.report import Flow
+from onggi_library.context.saved import Saved
+from onggi_library.context.share import Share, Wanted, share
+from onggi_library.context.store import PageStore
+
+
+class Held:
+    """Made by the first append, gone with a reset. Methods raise NoRoom and ContextLost, and leave
+    what they were changing half changed then."""
+
+    def __init__(
+        self,
+        wanted: Wanted,
+        geometry: Geometry,
+        batch: int,
+        device: Any,
+        names: Names,
+        tiers: Callable[[SpaceSpec], PageStore],
+        *,
+        bounds: bool,
+    ) -> None:
+        """bounds: whether to take those that skipping needs. Raises ValueError for a budget that is
+        too small, and what `tiers` raises."""
+        self._wanted = wanted
+        mine = share(wanted, batch, geometry.row_bytes)
+        self.geometry = geometry
+        self.memory = DeviceMemory(wanted.device_bytes, device)
+        self.store = tiers(geometry.space())
+        self.names = names
+        self.side = self._side(mine, batch)
+        numbers = range(wanted.layers)
+        self.boxes = [Boxes(geometry, self.side.cut) for _ in numbers] if bounds else []
+        self.layers = [
+            Layer(geometry, mine, batch, self.memory, names, partial(self._goes_down, number))
+            for number in numbers
+        ]
+
+    @property
+    def batch(self) -> int:
+        return self.side.batch
+
+    @property
+    def tier_bytes(self) -> int:
+        return sum(len(layer.everything()) for layer in self.layers) * self.geometry.page_bytes
+
+    def spots(self) -> list[Spot]:
+        """All pieces of the middle."""
+        return [
+            (number, bounds.first)
+            for number, layer in enumerate(self.layers)
+            for bounds in self.side.cut.pieces(layer.middle_end)
+        ]
+
+    def flow(self, before: Flow) -> Flow:
+        """With what came by since the side was made."""
+        side = self.side
+        return replace(
+            before,
+            brought_bytes=before.brought_bytes + side.bringer.brought_bytes,
+            busy_s=before.busy_s + side.lane.busy_s,
+            waited_s=before.waited_s + side.lane.waited_s,
+        )
+
+    # ---- changing
+
+    def crop(self, length: int) -> None:
+        for number, layer in enumerate(self.layers):
+            if length < layer.length:
+                layer.crop(length, self.store)
+                self.side.hot.cut(number, layer.middle_end, self._wanted.block_tokens)
+
+    def reorder(self, order: Sequence[int]) -> None:
+        """For as many sequences as there are."""
+        for layer in self.layers:
+            layer.reorder(order)
+        for boxes in self.boxes:
+            boxes.reorder(order)
+        self.side.hot.reorder(order, self._wanted.block_tokens)
+
+    def select(self, order: Sequence[int]) -> None:
+        """For another number of sequences. Raises ValueError with nothing changed."""
+        mine = share(self._wanted, len(order), self.geometry.row_bytes)
+        self.side.give_back()
+        for layer in self.layers:
+            layer.select(order, mine, self.store)
+        self.side = self._side(mine, len(order))
+
+    # ---- under a name
+
+    def save(self, fields: dict[str, str | int], tokens: list[list[int]]) -> Saved:
+        """Have everything in the tiers, to stay there when this ends."""
+        blocks = [layer.all_blocks(self.store) for layer in self.layers]
+        self.names.keep(number for rows in blocks for row in rows for number in row)
+        return Saved(fields, tokens, self.geometry, list(self.names.origins), blocks)
+
+    def take_over(self, saved: Saved) -> None:
+        for layer, rows in zip(self.layers, saved.blocks, strict=True):
+            mine = [self.names.adopt(saved.origins, row) for row in rows]
+            layer.take_over(mine, saved.length, self.store)
+
+    def give_back(self) -> None:
+        """Everything, here and in the tiers, but for what was saved."""
+        self.side.give_back()
+        for layer in self.layers:
+            mine = [number for number in layer.everything() if self.names.mine(number)]
+            self.store.discard(self.names.keys(mine))
+            layer.give_back()
+        self.store.close()
+
+    def _goes_down(self, layer: int, first: int, rows: Any) -> None:
+        """Blocks from `first` on leave the layer's tail; rows [batch, tokens, width]."""
+        if self.boxes:
+            self.boxes[layer].add(first, rows)
+        block = self.geometry.block_tokens
+        end = first + rows.shape[1] // block
+        for bounds in self.side.cut.pieces(end):
+            begin = max(first, bounds.first)
+            if begin < bounds.end:
+                part = rows[:, (begin - first) * block : (bounds.end - first) * block]
+                before = (begin - bounds.first) * block
+                self.side.hot.grow((layer, bounds.first), before, part)
+
+    def _side(self, mine: Share, batch: int) -> DeviceSide:
+        return DeviceSide(self.geometry, mine, batch, self.memory, self.store, self.names)

@@ -1,0 +1,49 @@
+"""What a context says of itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass
+class Flow:
+    """What came by since the context was made. Sums in bytes and seconds."""
+
+    brought_bytes: int = 0
+    """From the tiers to the device."""
+    stayed_bytes: int = 0
+    """Read where they were, on the device."""
+    busy_s: float = 0.0
+    """In which something was being brought."""
+    waited_s: float = 0.0
+    """In which computing waited for it."""
+    skipped: int = 0
+    """Pieces that were not fetched, since they were shown to hold too little."""
+    share_max: float = 0.0
+    """The greatest part of a query's attention that was left out, by proof."""
+    error_max: float = 0.0
+    """No element of any output is farther from the exact one, by proof and but for rounding."""
+
+    @property
+    def hidden(self) -> float | None:
+        """The part of the bringing that computing hid, 0 to 1; None: nothing was brought."""
+        if self.busy_s <= 0.0:
+            return None
+        return max(0.0, 1.0 - self.waited_s / self.busy_s)
+
+
+@dataclass(frozen=True)
+class Report:
+    """Of the moment."""
+
+    sequences: int
+    tokens: int
+    device_bytes: int
+    device_bytes_peak: int
+    device_budget_bytes: int
+    tier_bytes: int
+    hot_pieces: int
+    hot_places: int
+    sureness: float | None
+    """See AttentionMap.sureness."""
+    flow: Flow

@@ -1,0 +1,102 @@
+"""The pieces of one layer's middle that come from the tiers, in their order."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from onggi_library.attention.piece import Piece, Span
+from onggi_library.context.geometry import Geometry
+from onggi_library.context.lane import Lane
+from onggi_library.context.names import Names
+from onggi_library.context.pieces import Bounds
+from onggi_library.context.store import PageStore
+
+
+class Order(NamedTuple):
+    """One piece to bring: where it stands, and its blocks, a sequence at a time."""
+
+    bounds: Bounds
+    numbers: tuple[bytes, ...]
+    """As bytes of an array of type code Q: equal ones are the same blocks."""
+
+
+class Bringer:
+    """Brings pieces through a lane. One that was begun ahead is used if it is what is wanted."""
+
+    def __init__(self, geometry: Geometry, store: PageStore, names: Names, lane: Lane) -> None:
+        self._geometry = geometry
+        self._store = store
+        self._names = names
+        self._lane = lane
+        self._ahead: tuple[Order, Callable[[], Any]] | None = None
+        self.brought_bytes = 0
+
+    def look_ahead(self, order: Order, then: Order | None = None) -> None:
+        """Begin to bring what will be asked for next. then: what comes after it."""
+        if self._ahead is None or self._ahead[0] != order:
+            self._ahead = (order, self._begin(order, then))
+
+    def bring(self, order: Order, then: Order | None = None) -> Callable[[], Any]:
+        """Rows [batch, tokens, width] on the device. Raises ContextLost where it is waited for.
+        then: what comes after it, which the agent may bring up from disk meanwhile."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None and ahead[0] == order:
+            return ahead[1]
+        return self._begin(order, then)
+
+    def _begin(self, order: Order, then: Order | None) -> Callable[[], Any]:
+        return self._lane.begin(lambda place: self._fill(order, then, place))
+
+    def _keys(self, packed: bytes) -> list[bytes]:
+        numbers = array("Q")
+        numbers.frombytes(packed)
+        return self._names.keys(numbers)
+
+    def _fill(self, order: Order, then: Order | None, place: Any) -> int:
+        for packed in dict.fromkeys(then.numbers if then is not None else ()):
+            self._store.hint(self._keys(packed))
+        tokens = (order.bounds.end - order.bounds.first) * self._geometry.block_tokens
+        there: dict[bytes, int] = {}
+        for sequence, packed in enumerate(order.numbers):
+            rows = place[sequence, :tokens]
+            if packed in there:  # beams share what came before they parted
+                rows.copy_(place[there[packed], :tokens])
+                continue
+            there[packed] = sequence
+            self._store.fetch(self._keys(packed), rows)
+            self.brought_bytes += tokens * self._geometry.row_bytes
+        return tokens
+
+
+class Middle:
+    """A Source over some pieces of a layer. came: told of each that was brought."""
+
+    def __init__(
+        self,
+        geometry: Geometry,
+        orders: Sequence[Order],
+        bringer: Bringer,
+        came: Callable[[int, Any], None],
+    ) -> None:
+        self._geometry = geometry
+        self._orders = orders
+        self._bringer = bringer
+        self._came = came
+        block = geometry.block_tokens
+        self.spans = [
+            Span(bounds.first * block, (bounds.end - bounds.first) * block) for bounds, _ in orders
+        ]
+
+    def begin(self, number: int) -> Callable[[], Piece]:
+        then = self._orders[number + 1] if number + 1 < len(self._orders) else None
+        coming = self._bringer.bring(self._orders[number], then)
+
+        def give() -> Piece:
+            rows = coming()
+            self._came(number, rows)
+            keys, values = self._geometry.parts(rows)
+            return Piece(self.spans[number], keys, values)
+
+        return give

@@ -1,0 +1,50 @@
+"""Agents, shapes and reference attention for the tests of contexts in tiers."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from onggi_library.in_process import InProcessAgent
+
+MIB = 1024 * 1024
+
+
+@contextmanager
+def agent(memory: int = 32 * MIB, **settings: Any) -> Iterator[InProcessAgent]:
+    running = InProcessAgent(memory=memory, extent=4 * MIB, policy="lru", **settings)
+    try:
+        yield running
+    finally:
+        running.close()
+
+
+def noise(seed: int, *shape: int, dtype: Any = torch.float32) -> Any:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(*shape, generator=generator).to(dtype)
+
+
+def reference(
+    queries: Any,
+    keys: Any,
+    values: Any,
+    *,
+    window: int | None = None,
+    softcap: float | None = None,
+) -> Any:
+    """By the definition, in float64. The queries are of the last positions."""
+    group = queries.shape[1] // keys.shape[1]
+    keys = keys.double().repeat_interleave(group, dim=1)
+    values = values.double().repeat_interleave(group, dim=1)
+    scores = queries.double() @ keys.transpose(-1, -2) * queries.shape[-1] ** -0.5
+    if softcap is not None:
+        scores = torch.tanh(scores / softcap) * softcap
+    count, length = queries.shape[2], keys.shape[2]
+    query = torch.arange(length - count, length)[:, None]
+    key = torch.arange(length)[None, :]
+    seen = key <= query
+    if window is not None:
+        seen &= key > query - window
+    scores = scores.masked_fill(~seen, float("-inf"))
+    return torch.softmax(scores, dim=-1) @ values
