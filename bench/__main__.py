@@ -28,6 +28,8 @@ def main() -> int:
     sizes = dataclasses.replace(QUICK if options.quick else FULL, peers=not options.no_peers)
     if options.minutes is not None:
         sizes = dataclasses.replace(sizes, scale_s=options.minutes * 60)
+    if options.library_scale is not None:
+        sizes = dataclasses.replace(sizes, library_scale=options.library_scale)
     result = options.result or (QUICK_RESULT if options.quick else RESULT)
     names = options.parts or [PEERS, *PARTS]
     if names == [REPORT]:
@@ -87,6 +89,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--no-peers", action="store_true", help="leave out what is to be installed")
     parser.add_argument(
         "--minutes", type=float, help="for how long scale watches the controller; 30 for a leak"
+    )
+    parser.add_argument(
+        "--library-scale", type=int, help="measure 1/N of the library's contexts; 1 on a GPU"
     )
     parser.add_argument("--result", type=Path, help="where the figures go, as JSON")
     return parser.parse_args()

@@ -18,6 +18,7 @@ class Unit(str, Enum):
     MILLISECONDS = "ms"
     SHARE = "hit rate"
     TIMES = "times"
+    PART = "of it"
     CORES = "cores"
     PER_SECOND = "a second"
 
@@ -29,11 +30,12 @@ DIGITS: Final = {
     "s": 2,
     "hit rate": 4,
     "times": 3,
+    "of it": 2,
     "cores": 3,
     "a second": 1,
 }
 """Behind the point, of units that are not whole numbers."""
-MORE_IS_BETTER: Final = frozenset({Unit.GIB_PER_S, Unit.SHARE, Unit.TIMES})
+MORE_IS_BETTER: Final = frozenset({Unit.GIB_PER_S, Unit.SHARE, Unit.TIMES, Unit.PART})
 
 
 def shown(value: float, unit: str) -> str:

@@ -7,6 +7,7 @@ from typing import Final
 
 from bench.admission import admissions
 from bench.entries import Entry
+from bench.library.part import libraries
 from bench.micro.copies import loads, stores
 from bench.micro.disk import disks
 from bench.micro.engines import misses, warm
@@ -37,4 +38,5 @@ PARTS: Final[dict[str, Part]] = {
     "miss": misses,
     "admission": admissions,
     "scale": scales,
+    "library": libraries,
 }

@@ -40,6 +40,10 @@ ORDER: Final = (
     "scale_writes_per_s",
     "scale_rss_growth_mib",
     "scale_rss_mib",
+    "library_32k_x4",
+    "library_128k_x2",
+    "library_256k_x1",
+    "library_512k_x1_disk",
 )
 """Of the table; what is not named here comes after it, by name."""
 
