@@ -4,14 +4,17 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from onggi import Client, SpaceSpec, block_keys, fingerprint
-from onggi_library.in_process import PREFIX, SHARED_MEMORY, InProcessAgent
+from onggi_library import in_process
+from onggi_library.in_process import PREFIX, InProcessAgent
 from onggi_sidecar.errors import StartRefused
 
 MIB = 1024 * 1024
@@ -19,8 +22,16 @@ SPACE = SpaceSpec(fingerprint({"model": "m"}), 64 * 1024, 16)
 SIZES = {"memory": 16 * MIB, "extent": 4 * MIB}
 
 
+@pytest.fixture(autouse=True)
+def shared_memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A part of it where nobody else begins and ends agents meanwhile."""
+    with tempfile.TemporaryDirectory(prefix="onggi-test-", dir="/dev/shm") as folder:
+        monkeypatch.setattr(in_process, "SHARED_MEMORY", Path(folder))
+        yield
+
+
 def folders() -> set[Path]:
-    return set(SHARED_MEMORY.glob(f"{PREFIX}*"))
+    return set(in_process.SHARED_MEMORY.glob(f"{PREFIX}*"))
 
 
 def client_of(agent: InProcessAgent) -> Client:
@@ -95,8 +106,10 @@ def test_what_a_killed_program_left_is_removed_by_the_next() -> None:
     script = textwrap.dedent(
         f"""
         import time
-        from onggi_library.in_process import InProcessAgent
-        agent = InProcessAgent(memory={16 * MIB}, extent={4 * MIB})
+        from pathlib import Path
+        from onggi_library import in_process
+        in_process.SHARED_MEMORY = Path({str(in_process.SHARED_MEMORY)!r})
+        agent = in_process.InProcessAgent(memory={16 * MIB}, extent={4 * MIB})
         print(agent.socket.parent, flush=True)
         time.sleep(600)
         """
