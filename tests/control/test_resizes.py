@@ -29,6 +29,7 @@ from onggi_operator.kube.reflector import Key
 from onggi_operator.observe.fleet import Fleet
 from onggi_operator.observe.nodes import NodeView
 from onggi_operator.observe.pods import PodView, project_pod
+from onggi_operator.plan.allocation import look_at
 from onggi_operator.plan.grants import NodePlan, plan_node
 from onggi_operator.plan.resizes import BLOCKED_S, ResizeState
 from onggi_operator.pool import Pool, read_pool
@@ -197,6 +198,12 @@ class Node:
         self.kubelet()
         self.watch()
 
+    def full(self) -> frozenset[Key]:
+        """Pools whose agents have all that they may have here, although they could use more."""
+        seen = self.fleet.node("n1", now_s=self.now_s)
+        assert seen
+        return look_at(seen, self.plan, now_s=self.now_s).full
+
     def in_step(self) -> None:
         """What an agent holds is requested, and known to the kubelet; and the ledger holds."""
         for uid, agent in self.agents.items():
@@ -265,6 +272,7 @@ async def test_an_agent_whose_node_defers_stays_as_it_is_and_asks_again_later(po
     await rounds(node, 9)
     assert node.agents["p0"].held == UNIT
     assert node.plan.resizes == {"p0": ResizeState.DEFERRED}
+    assert node.full() == {KEY}, "the pool's condition says why there is no more"
     assert node.asked("p0") == UNIT + OVERHEAD, "what is deferred holds no room against others"
     asked = len(node.patches)
     await rounds(node, int(BLOCKED_S / ROUND_S) - 10)
@@ -273,6 +281,7 @@ async def test_an_agent_whose_node_defers_stays_as_it_is_and_asks_again_later(po
     await rounds(node, 12)
     assert node.agents["p0"].held == 8 * UNIT
     assert node.plan.resizes == {"p0": ResizeState.IN_STEP}
+    assert node.full() == set()
 
 
 async def test_each_time_that_is_in_vain_is_twice_as_far_from_the_next(pool: Pool) -> None:
