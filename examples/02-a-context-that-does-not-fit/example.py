@@ -40,7 +40,7 @@ def main() -> None:
         print(manager.stats().show())
         if same != steps:
             raise SystemExit(f"example: failed, {same} of {steps} steps are the same")
-        print(f"example: ok identical={same}/{steps * LAYERS}")
+        print(f"example: ok identical={same}/{steps}")
 
 
 if __name__ == "__main__":

@@ -228,6 +228,6 @@ OBEDIENT: Final[dict[Callable[[Session], Task], int]] = {
     load: 40,
     trust: 10,
     peek: 20,
-    discard: 6,
+    discard: 10,
     stats: 1,
 }
