@@ -44,7 +44,6 @@ CASES = {
     "grouped": Case("grouped"),
     "window": Case("window"),
     "hybrid": Case("hybrid", 600),
-    "latent": Case("latent", dtype="bfloat16"),  # whose kernels on CPU know no float32
     "hybrid-chunked": Case("hybrid", 300, max_num_batched_tokens=128),
     "hybrid-async": Case("hybrid", 600, async_scheduling=True),
     "hybrid-drafts": Case("hybrid", 600, tokens=24, speculative_config=NGRAM),

@@ -45,28 +45,7 @@ def hybrid(transformers: Any) -> Any:
     return transformers.Gemma3ForCausalLM(config)
 
 
-def latent(transformers: Any) -> Any:
-    """Multi-head latent attention: one head of compressed keys and values."""
-    config = transformers.DeepseekV2Config(
-        **COMMON,
-        num_key_value_heads=4,
-        kv_lora_rank=512,
-        q_lora_rank=None,
-        qk_nope_head_dim=64,
-        qk_rope_head_dim=64,
-        v_head_dim=64,
-        first_k_dense_replace=4,
-        n_routed_experts=4,
-        n_shared_experts=1,
-        num_experts_per_tok=2,
-        moe_intermediate_size=64,
-        n_group=1,
-        topk_group=1,
-    )
-    return transformers.DeepseekV2ForCausalLM(config)
-
-
-FAMILIES = {one.__name__: one for one in (grouped, plain, window, hybrid, latent)}
+FAMILIES = {one.__name__: one for one in (grouped, plain, window, hybrid)}
 
 
 def main(folder: str, seed: str, family: str = "grouped") -> None:
