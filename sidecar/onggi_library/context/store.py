@@ -82,13 +82,19 @@ class PageStore:
             self._tide(len(keys) * self._page_bytes)
         until_s = time.monotonic() + WAIT_S
         while self._client.load(keys, pages, wait_s=WAIT_S) < len(keys):
-            if not self.holds(keys) or time.monotonic() > until_s:
-                there = "gave them up" if self._client.stats() else "does not answer"
+            if self._lost(keys) or time.monotonic() > until_s:
                 raise ContextLost(
-                    f"some of {len(keys)} blocks that were kept are gone, the agent {there}; "
-                    "nothing was computed from them: compute the context again"
+                    f"some of {len(keys)} blocks that were kept are gone, or did not come within "
+                    f"{WAIT_S:g} s; nothing was computed from them: compute the context again"
                 )
             time.sleep(PAUSE_S)
+
+    def _lost(self, keys: Sequence[bytes]) -> bool:
+        """An agent that answers lacks a page, and no disk is away that may have it."""
+        if self.holds(keys):
+            return False
+        closed = self._until(bool, "answer")["disk_breaker"] == "closed"
+        return closed and not self.holds(keys) and bool(self._client.stats())
 
     def hint(self, keys: Sequence[bytes]) -> None:
         """These will be fetched next: what lies on disk comes to host memory meanwhile."""
