@@ -35,7 +35,7 @@ lint: $(READY) ## format, lint, types, import contracts
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/mypy operator/onggi_operator sidecar/onggi_core sidecar/onggi_sidecar sidecar/onggi sidecar/onggi_library bench
 	@MYPYPATH=e2e:e2e/features $(VENV)/bin/mypy e2e/node/*.py e2e/rig/*.py e2e/features/*.py
-	@$(VENV)/bin/mypy --python-version 3.10 sidecar/onggi_core sidecar/onggi
+	@$(VENV)/bin/mypy --python-version 3.10 --follow-imports=silent sidecar/onggi_core sidecar/onggi
 	@$(VENV)/bin/lint-imports
 
 format: $(READY) ## put the code in the one format
