@@ -6,8 +6,9 @@ namespace with it, while no operator lives.
 
 import asyncio
 import concurrent.futures
+import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
 import kopf
@@ -29,6 +30,7 @@ WATCH_S: Final = 290
 EXIT_S: Final = 5.0
 RETRIES_S: Final = (1, 2, 5, 10, 30)
 
+log = logging.getLogger(__name__)
 
 Handlers = kopf.OperatorRegistry
 
@@ -95,9 +97,11 @@ async def follow_pools(registry: Handlers) -> None:
     stop = threading.Event()
 
     def follow() -> None:
-        asyncio.run(
-            kopf.operator(registry=registry, clusterwide=True, standalone=True, stop_flag=stop)
-        )
+        with asyncio.Runner() as runner:
+            runner.get_loop().set_exception_handler(teller(stop))
+            runner.run(
+                kopf.operator(registry=registry, clusterwide=True, standalone=True, stop_flag=stop)
+            )
 
     thread = asyncio.create_task(asyncio.to_thread(follow))
     try:
@@ -105,3 +109,16 @@ async def follow_pools(registry: Handlers) -> None:
     finally:
         stop.set()
         await asyncio.wait([thread], timeout=EXIT_S)
+
+
+def teller(stop: threading.Event) -> Callable[[asyncio.AbstractEventLoop, dict[str, Any]], None]:
+    """What a loop does with faults that nobody awaits. At the end a watch of kopf's may be closed
+    in the middle of its answer, and Python calls that a fault of the watch: it is none of ours."""
+
+    def tell(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        if stop.is_set() and "asyncgen" in context:
+            log.debug("at the end: %s", context["message"])
+        else:
+            loop.default_exception_handler(context)
+
+    return tell

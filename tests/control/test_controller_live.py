@@ -15,6 +15,8 @@ pytestmark = pytest.mark.cluster
 
 NUMBERS = itertools.count()
 PATIENCE_S = 30.0
+ASK_AGAIN = (421, 503)
+"""Answers of an operator that does not lead, or not yet: an agent asks again."""
 
 
 def pods_path(namespace: str) -> str:
@@ -101,7 +103,12 @@ class Team:
             "clients": 1,
             **changes,
         }
-        return self.post(json.dumps(beat).encode(), token)
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            answer = self.post(json.dumps(beat).encode(), token)
+            if answer[0] not in ASK_AGAIN or time.monotonic() > deadline:
+                return answer
+            time.sleep(0.1)
 
     def post(self, body: bytes, token: str) -> tuple[int, dict[str, Any]]:
         """As an agent does it: the operator's Service name, its CA, a projected token."""
