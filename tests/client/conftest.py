@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -96,3 +97,18 @@ def make_rank(request: pytest.FixtureRequest, sglang: Any) -> Iterator[Any]:
     yield make
     for rank in made:
         rank.storage.close()
+
+
+class Clock:
+    """The real one, and a hand to move it forward."""
+
+    def __init__(self) -> None:
+        self.ahead_s = 0.0
+
+    def __call__(self) -> float:
+        return time.monotonic() + self.ahead_s
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()

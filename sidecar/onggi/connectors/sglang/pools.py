@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +15,7 @@ from onggi_core.wire.frame import KEYS_MAX
 
 
 @dataclass(frozen=True)
-class Pool:
+class Pool(ABC):
     """host: the engine's pool. client: of this pool's own space in the agent. written: whether
     this rank writes it; of what all ranks hold alike one writes for all."""
 
@@ -39,15 +40,15 @@ class Pool:
     def _parent(self, prefix: Sequence[str] | None) -> bytes:
         return self.keys.of(prefix[-1:])[0] if prefix else ROOT
 
+    @abstractmethod
     def get(self, hashes: Sequence[str], host_indices: Any) -> list[bool]:
         """Fill the engine's pages. True: a leading run of them."""
-        raise NotImplementedError
 
+    @abstractmethod
     def set(
         self, hashes: Sequence[str], host_indices: Any, prefix: Sequence[str] | None
     ) -> list[bool]:
         """Keep the engine's pages, which follow `prefix`. True: kept, or kept before."""
-        raise NotImplementedError
 
 
 class PiecePool(Pool):
