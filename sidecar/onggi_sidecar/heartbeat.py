@@ -32,6 +32,9 @@ KEPT_IDLE_S: Final = 75.0
 """The connection is held from one report to the next: a handshake costs the operator three times
 what a report does, and with ten thousand agents they are 20 seconds apart. Less than the operator
 holds it, or a report would go out on one that is just being closed."""
+LAST_S: Final = 1.0
+"""What an agent that ends waits for its last report. It comes out of the pod's grace period, which
+the disk tier needs too."""
 ELSEWHERE_MAX: Final = 3
 """Connections tried for one report while an operator answers that another one leads (421). Behind
 a Service with two of them one in eight reports finds the wrong one each time, and waits."""
@@ -50,7 +53,9 @@ class Elsewhere(NoDirective):
 
 
 class HeartbeatPoster:
-    """Posts what `report` says every few seconds and hands the answer to `obey`."""
+    """Posts what `report` says every few seconds and hands the answer to `obey`. What was done since
+    the last report of a life would be lost to the pool's totals, all of it where a pod lives for
+    less than an interval: so there is one more at the end."""
 
     def __init__(
         self,
@@ -65,9 +70,14 @@ class HeartbeatPoster:
         self._obey = obey
         self._dice = dice
         self._failures = 0
+        self._ending = asyncio.Event()
+
+    def end(self) -> None:
+        """One last report, and run() is over; without it where nobody answered the one before."""
+        self._ending.set()
 
     async def run(self) -> None:
-        """Until cancelled, or at once if whom to trust cannot be read: that is logged, and the
+        """Until end(), or at once if whom to trust cannot be read: that is logged, and the
         agent serves on. One client session for the whole life, one connection in it."""
         try:
             trust = _trust(self._config)
@@ -77,13 +87,21 @@ class HeartbeatPoster:
         connector = aiohttp.TCPConnector(limit=1, ssl=trust, keepalive_timeout=KEPT_IDLE_S)
         timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
         async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
-            interval_s = INTERVAL_S
-            while True:
+            interval_s, pause_s = INTERVAL_S, 0.0
+            while not await self._ends_within(pause_s):
                 answer = await self._report_once(session)
                 if answer is not None:
                     interval_s = answer.interval_s
                     self._obey(answer)
-                await asyncio.sleep(self._pause_s(interval_s))
+                pause_s = self._pause_s(interval_s)
+            if not self._failures:
+                await self._report_once(session)
+
+    async def _ends_within(self, pause_s: float) -> bool:
+        try:
+            return await asyncio.wait_for(self._ending.wait(), pause_s)
+        except TimeoutError:
+            return False
 
     def _pause_s(self, interval_s: float) -> float:
         doubled_s = interval_s * float(2 ** min(self._failures, DOUBLINGS_MAX))

@@ -13,7 +13,7 @@ from typing import Any
 from onggi_core.heartbeat import Heartbeat
 from onggi_sidecar.config import AgentConfig
 from onggi_sidecar.figures import make_heartbeat
-from onggi_sidecar.heartbeat import HeartbeatPoster
+from onggi_sidecar.heartbeat import LAST_S, HeartbeatPoster
 from onggi_sidecar.http import HttpServer
 from onggi_sidecar.metrics import Metrics
 from onggi_sidecar.obedience import Obedience
@@ -36,6 +36,7 @@ class Reporting:
         self._figures = figures
         self._metrics = Metrics(figures, tally, disk_seconds)
         self._http = HttpServer(self._metrics, tally, unready, self._stats)
+        self._poster: HeartbeatPoster | None = None
         self._posting: asyncio.Task[None] | None = None
 
     def _stats(self) -> dict[str, Any]:
@@ -64,17 +65,19 @@ class Reporting:
                 told_bytes=obedience.told_bytes,
             )
 
-        poster = HeartbeatPoster(
+        self._poster = HeartbeatPoster(
             self._config,
             report=report,
             obey=obedience.obey,
             dice=random.Random(),  # noqa: S311  spreads agents out, hides nothing
         )
-        self._posting = asyncio.create_task(poster.run())
+        self._posting = asyncio.create_task(self._poster.run())
         self._posting.add_done_callback(ended)
 
     async def close(self) -> None:
-        if self._posting is not None:
+        if self._poster is not None and self._posting is not None:
+            self._poster.end()
+            await asyncio.wait((self._posting,), timeout=LAST_S)
             self._posting.cancel()
         await self._http.close()
         self._metrics.close()

@@ -62,6 +62,7 @@ class Operator:
     tokens: list[str] = field(default_factory=list)
     answers: list[web.Response] = field(default_factory=list)
     mode: Mode = Mode.ACTIVE
+    interval_s: float = 1.0
     drain: bool = False
     heard: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -71,14 +72,18 @@ class Operator:
         self.heard.set()
         if self.answers:
             return self.answers.pop(0)
-        return web.Response(body=dump_directive(Directive(self.mode, 1.0, drain=self.drain)))
+        told = Directive(self.mode, self.interval_s, drain=self.drain)
+        return web.Response(body=dump_directive(told))
 
 
 @asynccontextmanager
 async def serving(
-    *answers: web.Response, mode: Mode = Mode.ACTIVE, tls: ssl.SSLContext | None = None
+    *answers: web.Response,
+    mode: Mode = Mode.ACTIVE,
+    interval_s: float = 1.0,
+    tls: ssl.SSLContext | None = None,
 ) -> AsyncIterator[Operator]:
-    found = Operator(answers=list(answers), mode=mode)
+    found = Operator(answers=list(answers), mode=mode, interval_s=interval_s)
     app = web.Application()
     app.router.add_post("/v1/heartbeat", found.handle)
     runner = web.AppRunner(app)
@@ -284,6 +289,53 @@ def test_pauses_double_to_a_minute_and_are_spread() -> None:
     assert 8.0 <= pauses[1] <= 12.0
     assert max(pauses) <= BACKOFF_S_MAX * 1.2
     assert len(set(pauses)) == 10
+
+
+def test_the_end_is_one_report_more_and_only_to_an_operator_that_answers() -> None:
+    async def reports(*answers: web.Response) -> int:
+        async with serving(*answers) as operator:
+            bench = Clockless(config_for(operator.port))
+            running = asyncio.create_task(bench.poster.run())
+            await asyncio.wait_for(operator.heard.wait(), 10)
+            bench.poster.end()
+            await asyncio.wait_for(running, 10)
+            return len(operator.beats)
+
+    async def scene() -> None:
+        assert await reports() == 2
+        assert await reports(web.Response(status=503)) == 1
+
+    run(scene())
+
+
+def test_what_an_agent_did_since_its_last_report_is_told_when_it_ends(memory_folder: Path) -> None:
+    async def scene() -> None:
+        async with serving(interval_s=60.0) as operator:
+            await asyncio.to_thread(agent_tells_at_its_end, memory_folder, operator)
+
+    run(scene())
+
+
+def agent_tells_at_its_end(folder: Path, operator: Operator) -> None:
+    agent = AgentProcess(
+        folder,
+        *("--memory", "16MiB", "--extent", "4MiB"),
+        ONGGI_AGENT_OPERATOR_URL=f"http://127.0.0.1:{operator.port}",
+        ONGGI_AGENT_POOL="chat",
+        ONGGI_AGENT_NAMESPACE="team-a",
+        ONGGI_AGENT_POD_NAME="chat-0",
+    )
+    until("the first report", lambda: bool(operator.beats))
+    client = BareClient(agent)
+    assert client.store(chain(3)) == 3
+    assert client.load(tuple(chain(3))) == list(chain(3).values())
+    client.close()
+    assert agent.end() == 0
+    (first, last) = operator.beats
+    assert (first.hits, first.tokens_saved) == (TierBlocks(0, 0), 0)
+    assert (last.hits, last.lookups.blocks) == (TierBlocks(3, 0), 3)
+    assert last.sequence == 2
+    agent.clean_up()
 
 
 def test_an_agent_takes_its_mode_from_the_operator(memory_folder: Path) -> None:
