@@ -53,9 +53,9 @@ class Elsewhere(NoDirective):
 
 
 class HeartbeatPoster:
-    """Posts what `report` says every few seconds and hands the answer to `obey`. What was done since
-    the last report of a life would be lost to the pool's totals, all of it where a pod lives for
-    less than an interval: so there is one more at the end."""
+    """Posts what `report` says every few seconds and hands the answer to `obey`. What was done
+    since the last report of a life would be lost to the totals of its pool, all of it where a pod
+    lives for less than an interval: so there is one more at the end."""
 
     def __init__(
         self,
