@@ -49,7 +49,7 @@ e2e: $(READY) ## the whole chain on a real Kubernetes with a real engine
 
 soak: $(READY) ## what takes longer: simulator, fuzzers, faults by the hundred; last a real vLLM (root, Debian 12)
 	@$(VENV)/bin/uv pip install -q --python $(PY) -e ".[fuzz]" || echo "no atheris for this Python: its tests are skipped"
-	@$(PY) -m pytest -m soak
+	@$(PY) -m pytest -m soak -v -n $(WORKERS) --dist load
 	@e2e/prepare packages python engine
 	@ONGGI_ENGINE_PYTHON=$${ONGGI_E2E_DIR:-$${XDG_CACHE_HOME:-$$HOME/.cache}/onggi-e2e}/engine/bin/python \
 	  $(PY) -m pytest -m engine
