@@ -6,7 +6,7 @@ Between `<!-- name -->` and `<!-- /name -->` the page belongs to this program, t
 import ast
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -55,7 +55,8 @@ def _kind(plural: str, prefix: str) -> dict[str, list[str]]:
             ((column["name"].upper(), column.get("description", "")) for column in columns),
         ),
         f"{prefix}fields": _table(
-            ("field", "type", "default", "what it does"), _fields(properties["spec"])
+            ("field", "type", "default", "what it does"),
+            (_row("spec", properties["spec"], needed=False), *_fields(properties["spec"])),
         ),
         f"{prefix}status": _table(
             ("field", "type", "what it says"),
@@ -64,29 +65,37 @@ def _kind(plural: str, prefix: str) -> dict[str, list[str]]:
     }
 
 
-def _table(head: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> list[str]:
+def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> list[str]:
     lines = [head, tuple("---" for _ in head), *rows]
     return ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in lines]
 
 
 def _fields(schema: dict[str, Any], path: str = "spec") -> Iterator[tuple[str, ...]]:
     """Every field below `schema`, in the order of the file."""
+    required = schema.get("required", ())
     for name, child in schema.get("properties", {}).items():
         here = f"{path}.{name}"
         if "items" in child:
-            yield _row(f"{here}[]", child)
+            yield _row(f"{here}[]", child, needed=name in required)
             yield from _fields(child["items"], f"{here}[]")
         else:
-            yield _row(here, child)
+            yield _row(here, child, needed=name in required)
             yield from _fields(child, here)
 
 
-def _row(path: str, schema: dict[str, Any]) -> tuple[str, ...]:
+def _row(path: str, schema: dict[str, Any], *, needed: bool) -> tuple[str, ...]:
     told = schema.get("description", "").strip()
-    rules = [rule["message"] for rule in schema.get("x-kubernetes-validations", [])]
-    if rules:
-        told += " Rules: " + "; ".join(dict.fromkeys(rules)) + "."
-    return f"`{path}`", _type(schema), _default(schema), told.strip()
+    if rules := _rules(schema):
+        told += f" Rules: {'; '.join(rules)}."
+    if of_each := _rules(schema.get("items", {})):
+        told += f" Rules of each: {'; '.join(of_each)}."
+    return f"`{path}`", _type(schema), _default(schema, needed=needed), told.strip()
+
+
+def _rules(schema: dict[str, Any]) -> list[str]:
+    """In the order of the file, each once."""
+    rules = schema.get("x-kubernetes-validations", [])
+    return list(dict.fromkeys(rule["message"] for rule in rules))
 
 
 def _type(schema: dict[str, Any]) -> str:
@@ -99,8 +108,10 @@ def _type(schema: dict[str, Any]) -> str:
     return str(schema.get("format", schema.get("type", "")))
 
 
-def _default(schema: dict[str, Any]) -> str:
-    if "default" not in schema or schema["default"] == {}:
+def _default(schema: dict[str, Any], *, needed: bool) -> str:
+    if "default" not in schema:
+        return "required" if needed else ""
+    if schema["default"] == {}:
         return ""
     if schema.get("type") == "array":
         return "one tier of type Memory"

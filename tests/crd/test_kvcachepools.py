@@ -140,9 +140,9 @@ def on_host(path: str) -> list[dict[str, Any]]:
         ({"tiers": []}, "spec.tiers", "at least 1 items"),
         ({"tiers": [disk(max="1Gi")]}, "spec.tiers", "the first tier must be of type Memory: blocks of every other tier are read back through it; is LocalDisk"),
         ({"tiers": [memory(), memory()]}, SECOND, "Duplicate value"),
-        ({"tiers": [{"type": "Memory"}]}, TIER, "a tier of type Memory has its settings in memory ({} takes the defaults), and no other tier has that field"),
+        ({"tiers": [{"type": "Memory"}]}, TIER, "a tier of type Memory has its settings in memory ({} takes the defaults), and no other tier has that field; type is Memory"),
         ({"tiers": [memory(), {"type": "LocalDisk", "memory": {}, "localDisk": {"max": "1Gi"}}]}, SECOND, "a tier of type Memory has its settings in memory"),
-        ({"tiers": [memory(), {"type": "LocalDisk"}]}, SECOND, "a tier of type LocalDisk has its settings in localDisk (at least max), and no other tier has that field"),
+        ({"tiers": [memory(), {"type": "LocalDisk"}]}, SECOND, "a tier of type LocalDisk has its settings in localDisk (at least max), and no other tier has that field; type is LocalDisk"),
         *(({"tiers": [memory(max=size)]}, MEMORY_MAX, f'{QUANTITY}; is "{size}"') for size in ("16GB", "16gb", "lots", "", "1 Gi")),
         *(({"tiers": [memory(max=size)]}, MEMORY_MAX, f'must be at least 64Mi, the unit in which the arena is given out; is "{size}"') for size in (-1, "-1", 0, "0", "63Mi")),
         ({"tiers": [memory(max=1.5)]}, MEMORY_MAX, "must be of type integer"),
@@ -157,25 +157,25 @@ def on_host(path: str) -> list[dict[str, Any]]:
         ({"tiers": [memory(), disk(max="1Gi", medium="hostPath")]}, f"{DISK}.medium", 'supported values: "EmptyDir", "HostPath", "ClaimTemplate"'),
         ({"tiers": [memory(), disk(max="1Gi", medium="HostPath")]}, DISK, "medium HostPath needs path, the folder on the node, such as /var/lib/onggi"),
         ({"tiers": [memory(), disk(max="1Gi", path="/var/lib/onggi")]}, DISK, "path is only used with medium HostPath; leave it out or set medium to HostPath; path is /var/lib/onggi, medium is EmptyDir"),
-        *(({"tiers": on_host(path)}, f"{DISK}.path", ABSOLUTE) for path in ("var/lib", "/var/lib/", "/var//lib")),
-        *(({"tiers": on_host(path)}, f"{DISK}.path", "must not contain . or .. parts") for path in ("/var/../etc", "/var/./x")),
-        *(({"tiers": on_host(path)}, f"{DISK}.path", "must not be in a folder of the node's system; use one of its own, such as /var/lib/onggi") for path in ("/etc", "/var/lib/kubelet/pods")),
+        *(({"tiers": on_host(path)}, f"{DISK}.path", f'{ABSOLUTE}; is "{path}"') for path in ("var/lib", "/var/lib/", "/var//lib")),
+        *(({"tiers": on_host(path)}, f"{DISK}.path", f'must not contain . or .. parts; is "{path}"') for path in ("/var/../etc", "/var/./x")),
+        *(({"tiers": on_host(path)}, f"{DISK}.path", f"must not be in a folder of the node's system; use one of its own, such as /var/lib/onggi; is \"{path}\"") for path in ("/etc", "/var/lib/kubelet/pods")),
         ({"tiers": [memory(), disk(max="1Gi", medium="ClaimTemplate")]}, DISK, f"{CLAIM}; medium is ClaimTemplate"),
         ({"tiers": [memory(), disk(max="1Gi", claimTemplate={})]}, DISK, f"{CLAIM}; medium is EmptyDir"),
         ({"eviction": {"policy": "lru"}}, "spec.eviction.policy", 'supported values: "Adaptive", "LRU", "ARC"'),
         ({"engine": {"configure": "Off"}}, "spec.engine.configure", 'supported values: "Auto", "Manual"'),
-        *(({"placement": {"interval": text}}, "spec.placement.interval", TIME) for text in ("", "5", "5 m", "1d", "1.5h", "-5s")),
-        *(({"placement": {"interval": text}}, "spec.placement.interval", "must be from 10s to 1h") for text in ("9s", "61m")),
+        *(({"placement": {"interval": text}}, "spec.placement.interval", f'{TIME}; is "{text}"') for text in ("", "5", "5 m", "1d", "1.5h", "-5s")),
+        *(({"placement": {"interval": text}}, "spec.placement.interval", f'must be from 10s to 1h; is "{text}"') for text in ("9s", "61m")),
         ({"lifecycle": {"warmGate": {"until": "Warm"}}}, "spec.lifecycle.warmGate.until", 'supported values: "Off", "DiskAdopted", "RampedUp"'),
-        ({"lifecycle": {"warmGate": {"timeout": "soon"}}}, "spec.lifecycle.warmGate.timeout", TIME),
-        *(({"lifecycle": {"warmGate": {"timeout": text}}}, "spec.lifecycle.warmGate.timeout", "must be from 10s to 1h") for text in ("9s", "61m")),
+        ({"lifecycle": {"warmGate": {"timeout": "soon"}}}, "spec.lifecycle.warmGate.timeout", f'{TIME}; is "soon"'),
+        *(({"lifecycle": {"warmGate": {"timeout": text}}}, "spec.lifecycle.warmGate.timeout", f'must be from 10s to 1h; is "{text}"') for text in ("9s", "61m")),
         ({"quota": {"memory": "1GB"}}, "spec.quota.memory", QUANTITY),
         ({"quota": {"disk": "1GB"}, "tiers": [memory(), disk(max="1Gi")]}, "spec.quota.disk", 'must be a Kubernetes quantity such as 20Gi or 20G (not 20GB); is "1GB"'),
         ({"quota": {"memory": "512Mi"}}, "spec", "quota.memory must have room for one pod: at least memory.min, or memory.max where there is no min; is 512Mi"),
         ({"quota": {"memory": "1Gi"}, "tiers": [memory(min="2Gi", max="4Gi")]}, "spec", "quota.memory must have room for one pod"),
         ({"quota": {"memory": -1}}, "spec", "quota.memory must have room for one pod"),
         ({"quota": {"disk": "1Gi"}, "tiers": [memory(), disk(max="2Gi")]}, "spec", "quota.disk must have room for one pod: at least localDisk.max; is 1Gi"),
-        ({"quota": {"disk": "1Gi"}}, "spec", "quota.disk is only used with a tier of type LocalDisk; leave it out or add the tier"),
+        ({"quota": {"disk": "1Gi"}}, "spec", "quota.disk is only used with a tier of type LocalDisk; leave it out or add the tier; is 1Gi"),
         ({"placement": {"step": "1GB"}}, "spec.placement.step", QUANTITY),
         ({"placement": {"step": "1Mi"}}, "spec.placement.step", "must be at least 64Mi, the unit in which the arena is given out"),
         *(({"tiers": [memory(max=text)]}, MEMORY_MAX, f'must be at most 1Pi; is "{text}"') for text in ("8Ei", "1e19", "9223372036854775808", "2Pi")),
@@ -185,13 +185,13 @@ def on_host(path: str) -> list[dict[str, Any]]:
         ({"placement": {"step": "8Ei"}}, "spec.placement.step", 'must be at most 1Pi; is "8Ei"'),
         ({"injection": {"resources": {"memoryOverhead": "8Ei"}}}, "spec.injection.resources.memoryOverhead", 'must be at most 1Pi; is "8Ei"'),
         ({"placement": {"threshold": 101}}, "spec.placement.threshold", "should be less than or equal to 100"),
-        ({"lifecycle": {"rampUp": "soon"}}, "spec.lifecycle.rampUp", TIME),
-        ({"lifecycle": {"rampUp": "2h"}}, "spec.lifecycle.rampUp", "must be at most 1h"),
-        ({"lifecycle": {"diskRetention": "59m"}, "tiers": on_host("/data")}, "spec.lifecycle.diskRetention", "must be from 1h to 8760h"),
-        ({"lifecycle": {"diskRetention": "7d"}, "tiers": on_host("/data")}, "spec.lifecycle.diskRetention", TIME),
-        *(({"lifecycle": {"diskRetention": "24h"}, **tiers}, "spec", "lifecycle.diskRetention is only used with a disk of medium HostPath: others go with their pod") for tiers in ({}, {"tiers": [memory(), disk(max="1Gi")]})),
-        ({"lifecycle": {"drain": {"deadline": "0s"}}}, "spec.lifecycle.drain.deadline", "must be from 1s to 10m"),
-        ({"failure": {"diskDeadline": "11m"}}, "spec.failure.diskDeadline", "must be from 1s to 10m"),
+        ({"lifecycle": {"rampUp": "soon"}}, "spec.lifecycle.rampUp", f'{TIME}; is "soon"'),
+        ({"lifecycle": {"rampUp": "2h"}}, "spec.lifecycle.rampUp", 'must be at most 1h; is "2h"'),
+        ({"lifecycle": {"diskRetention": "59m"}, "tiers": on_host("/data")}, "spec.lifecycle.diskRetention", 'must be from 1h to 8760h; is "59m"'),
+        ({"lifecycle": {"diskRetention": "7d"}, "tiers": on_host("/data")}, "spec.lifecycle.diskRetention", f'{TIME}; is "7d"'),
+        *(({"lifecycle": {"diskRetention": "24h"}, **tiers}, "spec", "lifecycle.diskRetention is only used with a disk of medium HostPath: others go with their pod; is 24h") for tiers in ({}, {"tiers": [memory(), disk(max="1Gi")]})),
+        ({"lifecycle": {"drain": {"deadline": "0s"}}}, "spec.lifecycle.drain.deadline", 'must be from 1s to 10m; is "0s"'),
+        ({"failure": {"diskDeadline": "11m"}}, "spec.failure.diskDeadline", 'must be from 1s to 10m; is "11m"'),
         ({"security": {"runAsUser": 0}}, "spec.security.runAsUser", "should be greater than or equal to 1"),
         ({"security": {"group": 2**31}}, "spec.security.group", "should be less than or equal to 2147483647"),
         ({"injection": {"updatePolicy": "Pinned"}}, "spec.injection", "updatePolicy Pinned needs revision, the one that the onggi.dev/status of a running pod names"),
@@ -270,7 +270,16 @@ def test_a_message_that_repeats_values_begins_with_what_docs_tell(crd: dict[str,
     rules = [rule for rule in _rules(schema) if "messageExpression" in rule]
     assert rules
     for rule in rules:
-        assert rule["messageExpression"].startswith(f"'{rule['message']}; ")
+        told = rule["message"].replace("'", r"\'")
+        assert rule["messageExpression"].startswith(f"'{told}; ")
+
+
+def test_a_rule_of_a_value_shows_it(crd: dict[str, Any]) -> None:
+    """What the API server says of it is its type alone."""
+    schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    rules = list(_rules_of_values(schema))
+    assert rules
+    assert [rule for rule in rules if "messageExpression" not in rule] == []
 
 
 def _rules(schema: Any) -> Any:
@@ -281,6 +290,16 @@ def _rules(schema: Any) -> Any:
     elif isinstance(schema, list):
         for value in schema:
             yield from _rules(value)
+
+
+def _rules_of_values(schema: Any) -> Any:
+    """Of fields that hold one text or number."""
+    for child in (*schema.get("properties", {}).values(), schema.get("items")):
+        if not isinstance(child, dict):
+            continue
+        if child.get("type") not in ("object", "array"):
+            yield from child.get("x-kubernetes-validations", ())
+        yield from _rules_of_values(child)
 
 
 def test_status_is_written_apart_from_spec_and_the_table_shows_it(server: Any) -> None:
