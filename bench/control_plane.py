@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import base64
-import importlib.util
-import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from bench.children import start_child, stop_child
 from bench.machine import ROOT
+from bench.servers import SYSTEM, api_server, program
 
-SYSTEM: Final = "onggi-system"
 TEAM: Final = "team"
 SERVICE: Final = "onggi-webhook"
 HOST: Final = f"{SERVICE}.{SYSTEM}.svc"
@@ -23,9 +19,16 @@ HOST: Final = f"{SERVICE}.{SYSTEM}.svc"
 
 POOLS: Final = 50
 
-
-class CannotMeasure(Exception):
-    """What is missing here."""
+SETTINGS: Final = {
+    "ONGGI_RELEASE_NAMESPACE": SYSTEM,
+    "ONGGI_TLS_SECRET": "onggi-tls",
+    "ONGGI_WEBHOOK_SERVICE": SERVICE,
+    "ONGGI_OPERATOR_SERVICE": "onggi-operator",
+    "ONGGI_WEBHOOK_CONFIGURATION": "onggi",
+    "ONGGI_REVISIONS_CONFIG_MAP": "onggi-revisions",
+    "ONGGI_AGENT_IMAGE": "onggi/agent:bench",
+}
+"""What the chart gives the webhook."""
 
 
 @dataclass(frozen=True)
@@ -40,61 +43,13 @@ class ControlPlane:
 
 @contextmanager
 def running(base: Path) -> Iterator[ControlPlane]:
-    apiserver = load_apiserver()
-    if reason := apiserver.missing():
-        raise CannotMeasure(reason)
-    with apiserver.run(base) as server:
-        _prepare(apiserver, server)
-        https, health = apiserver.free_ports(2)
-        log = base / "webhook.log"
-        process = start_child(
-            [sys.executable, "-m", "onggi_operator", "webhook"],
-            log,
-            env=_environment(apiserver, server, base, https, health),
-        )
-        try:
-            apiserver.wait_ready(f"http://127.0.0.1:{health}/readyz", process, log)
-            ca_pem = _expose(server, https)
-            yield ControlPlane(
-                server, apiserver.ADMIN_TOKEN, f"https://127.0.0.1:{https}/mutate", ca_pem
-            )
-        finally:
-            stop_child(process)
-
-
-def load_apiserver() -> Any:
-    """The module that the tests start theirs with; tests are no package."""
-    spec = importlib.util.spec_from_file_location("apiserver", ROOT / "tests/apiserver.py")
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["apiserver"] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-def _environment(
-    apiserver: Any, server: Any, base: Path, https: int, health: int
-) -> dict[str, str]:
-    token = base / "webhook.token"
-    token.write_text(apiserver.ADMIN_TOKEN)
-    return {
-        "PATH": os.environ["PATH"],
-        "PYTHONPATH": f"{ROOT}/operator:{ROOT}/sidecar",
-        "ONGGI_RELEASE_NAMESPACE": SYSTEM,
-        "ONGGI_TLS_SECRET": "onggi-tls",
-        "ONGGI_WEBHOOK_SERVICE": SERVICE,
-        "ONGGI_OPERATOR_SERVICE": "onggi-operator",
-        "ONGGI_WEBHOOK_CONFIGURATION": "onggi",
-        "ONGGI_REVISIONS_CONFIG_MAP": "onggi-revisions",
-        "ONGGI_AGENT_IMAGE": "onggi/agent:bench",
-        "ONGGI_API_SERVER": server.url,
-        "ONGGI_API_CA_FILE": str(server.ca_file),
-        "ONGGI_API_TOKEN_FILE": str(token),
-        "ONGGI_LISTEN_HOST": "127.0.0.1",
-        "ONGGI_HTTPS_PORT": str(https),
-        "ONGGI_HEALTH_PORT": str(health),
-    }
+    with api_server(base) as there:
+        _prepare(there.tools, there.server)
+        admin = there.tools.ADMIN_TOKEN
+        with program(there, "webhook", token=admin, settings=SETTINGS) as webhook:
+            ca_pem = _expose(there.server, webhook.port)
+            url = f"https://127.0.0.1:{webhook.port}/mutate"
+            yield ControlPlane(there.server, admin, url, ca_pem)
 
 
 def _prepare(apiserver: Any, server: Any) -> None:

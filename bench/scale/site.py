@@ -4,9 +4,7 @@ the settings that the chart gives it."""
 from __future__ import annotations
 
 import base64
-import os
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,9 +13,8 @@ from typing import Any, Final
 
 import yaml
 
-from bench.children import start_child, stop_child
-from bench.control_plane import SYSTEM, CannotMeasure, load_apiserver
 from bench.machine import ROOT
+from bench.servers import SYSTEM, CannotMeasure, api_server, program
 
 ACCOUNT: Final = "onggi-operator"
 HOST: Final = f"{ACCOUNT}.{SYSTEM}.svc"
@@ -42,36 +39,19 @@ class Site:
 @contextmanager
 def running(base: Path) -> Iterator[Site]:
     """Raises CannotMeasure where a server is missing."""
-    apiserver = load_apiserver()
-    if reason := apiserver.missing():
-        raise CannotMeasure(reason)
-    documents = _chart(apiserver.find("helm"))
-    with apiserver.run(base) as server:
-        _apply(apiserver, server, documents)
-        https, health = apiserver.free_ports(2)
-        token = base / "controller.token"
-        token.write_text(_token(server))
-        env = {
-            **_environment(documents),
-            "PATH": os.environ["PATH"],
-            "PYTHONPATH": f"{ROOT}/operator:{ROOT}/sidecar",
-            "ONGGI_API_SERVER": server.url,
-            "ONGGI_API_CA_FILE": str(server.ca_file),
-            "ONGGI_API_TOKEN_FILE": str(token),
-            "ONGGI_LISTEN_HOST": "127.0.0.1",
-            "ONGGI_HTTPS_PORT": str(https),
-            "ONGGI_HEALTH_PORT": str(health),
-        }
-        log = base / "controller.log"
-        command = [sys.executable, "-m", "onggi_operator", "controller"]
-        process = start_child(command, log, env=env)
-        try:
-            url = f"http://127.0.0.1:{health}"
-            apiserver.wait_ready(f"{url}/readyz", process, log)
-            ca_pem = _authority(server)
-            yield Site(server, apiserver.ADMIN_TOKEN, process.pid, https, url, ca_pem)
-        finally:
-            stop_child(process)
+    with api_server(base) as there:
+        documents = _chart(there.tools.find("helm"))
+        _apply(there.tools, there.server, documents)
+        token, settings = _token(there.server), _environment(documents)
+        with program(there, "controller", token=token, settings=settings) as controller:
+            yield Site(
+                there.server,
+                there.tools.ADMIN_TOKEN,
+                controller.pid,
+                controller.port,
+                controller.health_url,
+                _authority(there.server),
+            )
 
 
 def _chart(helm: str | None) -> list[dict[str, Any]]:

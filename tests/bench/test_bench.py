@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from bench import __main__ as program
-from bench import control_plane
+from bench import servers
 from bench.entries import Entry, Row, Unit
 from bench.peers.fio import ENGINES
 from bench.peers.fio import why_absent as no_fio
@@ -178,7 +178,7 @@ def agents_of(mark: str) -> set[int]:
 def test_admissions_are_timed_at_the_webhook_and_at_the_api_server(
     tmp_path: Path, scratch: Path
 ) -> None:
-    if reason := control_plane.load_apiserver().missing():
+    if reason := servers.load_apiserver().missing():
         pytest.skip(reason)
     entry = measured(tmp_path, scratch, "admission")["admission_p99"]
     median, there = entry["rows"]

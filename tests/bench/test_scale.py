@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from bench import control_plane
+from bench import servers
 from bench.scale.objects import Size, place, pools
 from bench.scale.part import entries
 from bench.scale.run import Seen, run
@@ -22,7 +22,7 @@ ROUNDING = 0.001
 
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
-    if reason := control_plane.load_apiserver().missing():
+    if reason := servers.load_apiserver().missing():
         pytest.skip(reason)
     with running(tmp_path_factory.mktemp("scale")) as site:
         return asyncio.run(run(site, SMALL, FOR_S, print))
