@@ -22,6 +22,7 @@ from onggi_core.heartbeat_fields import (
     HEARTBEAT_VERSION,
     Fields,
     HeartbeatError,
+    OtherVersion,
 )
 
 __all__ = [
@@ -44,6 +45,15 @@ __all__ = [
 
 ERROR_KINDS_MAX: Final = 64
 """Kinds are an enum of the agent's; a report with more is not one of ours."""
+
+_OF_A_REPORT: Final = OtherVersion(
+    earlier="the agent is older than this operator: make its pod anew",
+    later="this operator is older than the agent: upgrade Onggi's chart",
+)
+_OF_A_DIRECTIVE: Final = OtherVersion(
+    earlier="the operator is older than this agent: upgrade Onggi's chart",
+    later="this agent is older than the operator: make its pod anew",
+)
 
 _EPOCH: Final = re.compile(r"[0-9a-f]{8,64}", re.ASCII)
 _KIND: Final = re.compile(r"[a-z0-9_]{1,63}", re.ASCII)
@@ -153,7 +163,7 @@ def dump_heartbeat(beat: Heartbeat) -> bytes:
 
 def parse_heartbeat(body: bytes) -> Heartbeat:
     """Read a report. Raises HeartbeatError naming the first field that is wrong."""
-    fields = Fields.of(body)
+    fields = Fields.of(body, _OF_A_REPORT)
     return Heartbeat(
         pool=fields.name("pool"),
         namespace=fields.name("namespace"),
@@ -198,7 +208,7 @@ def dump_directive(directive: Directive) -> bytes:
 def parse_directive(body: bytes) -> Directive:
     """Read the answer. Raises HeartbeatError naming the first field that is wrong; an agent that
     cannot read it keeps the directive it has."""
-    fields = Fields.of(body)
+    fields = Fields.of(body, _OF_A_DIRECTIVE)
     return Directive(
         mode=fields.one_of("mode", Mode),
         interval_s=fields.interval("interval_s"),

@@ -42,6 +42,14 @@ class HeartbeatError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
+class OtherVersion:
+    """What to do about a body of an earlier version than this side's, and about one of a later."""
+
+    earlier: str
+    later: str
+
+
+@dataclass(frozen=True, slots=True)
 class Fields:
     """A JSON object whose values are read by name and type, and refused by their full path."""
 
@@ -49,7 +57,7 @@ class Fields:
     values: Mapping[str, Any]
 
     @classmethod
-    def of(cls, body: bytes) -> "Fields":
+    def of(cls, body: bytes, other: OtherVersion) -> "Fields":
         if len(body) > BODY_BYTES_MAX:
             raise HeartbeatError("body", f"is longer than {BODY_BYTES_MAX} bytes")
         try:
@@ -58,11 +66,7 @@ class Fields:
             raise HeartbeatError("body", "is not JSON") from fault
         if not isinstance(values, dict):
             raise HeartbeatError("body", "is not a JSON object")
-        version = values.get("version")
-        if type(version) is not int or version != HEARTBEAT_VERSION:
-            raise HeartbeatError(
-                "version", f"is {shown(version)}, this side speaks {HEARTBEAT_VERSION}"
-            )
+        _check_version(values.get("version"), other)
         return cls("", values)
 
     def _get(self, name: str) -> object:
@@ -150,6 +154,15 @@ class Fields:
                     self.path + name, f"holds {shown(item)}, expected 32 lower-case hex digits"
                 )
         return tuple(value)
+
+
+def _check_version(version: object, other: OtherVersion) -> None:
+    problem = f"is {shown(version)}, this side speaks {HEARTBEAT_VERSION}"
+    if type(version) is not int:
+        raise HeartbeatError("version", problem)
+    if version != HEARTBEAT_VERSION:
+        advice = other.earlier if version < HEARTBEAT_VERSION else other.later
+        raise HeartbeatError("version", f"{problem}; {advice}")
 
 
 def _is_point(pair: object) -> bool:

@@ -153,6 +153,7 @@ def test_a_report_carries_the_token_and_its_answer_is_obeyed(tmp_path: Path) -> 
         (500, b""),
         (200, b"hello"),
         (200, b'{"version":1,"mode":"Sideways","interval_s":5}'),
+        (200, b'{"version":2,"mode":"Active","interval_s":5}'),
     ],
 )
 def test_an_answer_that_is_none_changes_nothing_and_is_said_once(
@@ -169,6 +170,28 @@ def test_an_answer_that_is_none_changes_nothing_and_is_said_once(
 
     run(scene())
     assert len([r for r in caplog.records if "present mode stays" in r.message]) == 1
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{}, {"host_bytes": 7, "shed": {"share": 0.5}, "peers": ["n2"]}],
+    ids=["before", "later"],
+)
+def test_an_operator_of_another_time_is_obeyed_as_far_as_it_is_understood(
+    more: dict[str, Any],
+) -> None:
+    """The first one said mode and interval alone, and an agent under it keeps its sizes."""
+
+    async def scene() -> None:
+        told = {"version": 1, "mode": "Observe", "interval_s": 5, **more}
+        async with serving(web.json_response(told)) as operator:
+            bench = Clockless(config_for(operator.port))
+            obeyed = asyncio.Event()
+            bench.poster._obey = lambda directive: (bench.obeyed.append(directive), obeyed.set())[0]
+            await run_until(bench.poster, obeyed.wait)
+            assert bench.obeyed[0] == Directive(Mode.OBSERVE, 5.0, more.get("host_bytes"))
+
+    run(scene())
 
 
 def test_an_operator_that_does_not_lead_is_asked_again_at_once_and_not_for_ever(

@@ -99,7 +99,16 @@ def test_an_agent_of_before_says_less() -> None:
         ("demand.curve", [[True, 0.5]], "demand.curve: holds [True, 0.5]"),
         ("demand.curve", [7], "demand.curve: holds 7"),
         ("draining", 1, "draining: is 1, expected true or false"),
-        ("version", 2, "version: is 2, this side speaks 1"),
+        (
+            "version",
+            2,
+            "version: is 2, this side speaks 1; this operator is older than the agent: up",
+        ),
+        (
+            "version",
+            0,
+            "version: is 0, this side speaks 1; the agent is older than this operator: m",
+        ),
         ("version", True, "version: is True"),
         ("pool", "", "pool: is ''"),
         ("pod_uid", 7, "pod_uid: is 7"),
@@ -161,6 +170,25 @@ def test_an_operator_that_says_nothing_of_budgets_is_understood() -> None:
     assert b"bytes" not in dump_directive(Directive(Mode.ACTIVE, 5.0))
     body = b'{"version":1,"mode":"Active","interval_s":5,"disk_bytes":7}'
     assert parse_directive(body) == Directive(Mode.ACTIVE, 5.0, None, 7)
+
+
+def test_a_field_of_a_directive_of_later_is_ignored() -> None:
+    body = b'{"version":1,"mode":"Paused","interval_s":5,"drain":true,"shed":{"share":0.5}}'
+    assert parse_directive(body) == Directive(Mode.PAUSED, 5.0, drain=True)
+
+
+@pytest.mark.parametrize(
+    ("version", "advice"),
+    [
+        (0, "the operator is older than this agent: upgrade Onggi's chart"),
+        (2, "this agent is older than the operator: make its pod anew"),
+    ],
+)
+def test_a_directive_of_another_version_says_what_to_do(version: int, advice: str) -> None:
+    body = json.dumps({"version": version, "mode": "Active", "interval_s": 5}).encode()
+    with pytest.raises(HeartbeatError) as refused:
+        parse_directive(body)
+    assert str(refused.value) == f"version: is {version}, this side speaks 1; {advice}"
 
 
 @pytest.mark.parametrize("wrong", [-1, 1.5, "1Gi", None, True])
