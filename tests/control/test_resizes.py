@@ -230,6 +230,28 @@ async def rounds(node: Node, count: int) -> None:
         await node.round()
 
 
+@pytest.mark.parametrize(
+    ("said", "pending"),
+    [
+        ({"observedGeneration": 3}, "Deferred"),
+        ({"observedGeneration": 2}, ""),
+        ({}, "Deferred"),
+    ],
+    ids=["of this request", "of the one before", "a kubelet that does not say"],
+)
+def test_a_kubelets_word_is_of_what_it_has_looked_at(said: dict[str, int], pending: str) -> None:
+    """Else what is asked for next would be taken for refused as well, and halved again."""
+    pod = agent_pod("p0", 2, 8)
+    pod["metadata"]["generation"] = 3
+    given = {"name": "onggi-agent", "resources": {"requests": {"memory": f"{UNIT + OVERHEAD}"}}}
+    told = {"type": "PodResizePending", "status": "True", "reason": "Deferred", **said}
+    pod["status"] |= {"initContainerStatuses": [given], "conditions": [told]}
+    request = view(pod).request
+    assert request is not None
+    assert (request.asked_bytes, request.given_bytes) == (2 * UNIT + OVERHEAD, UNIT + OVERHEAD)
+    assert request.pending == pending
+
+
 async def test_the_request_comes_before_the_growth_and_goes_after_the_shrink(pool: Pool) -> None:
     node = Node(pool, [(1, 8)], memory=32, room=16)
     assert (node.asked("p0"), node.agents["p0"].held) == (UNIT + OVERHEAD, UNIT)

@@ -69,7 +69,7 @@ def read_agent_request(
         limit_bytes=limit_bytes,
         asked_bytes=asked_bytes,
         given_bytes=given_bytes,
-        pending=_pending(status) if given_bytes != asked_bytes else "",
+        pending=_pending(pod) if given_bytes != asked_bytes else "",
     )
 
 
@@ -87,8 +87,12 @@ def _given(status: Mapping[str, Any]) -> int | None:
     return int(exact_quantity(str(allocated["memory"]))) if "memory" in allocated else None
 
 
-def _pending(status: Mapping[str, Any]) -> str:
-    for one in status.get("conditions") or ():
+def _pending(pod: Mapping[str, Any]) -> str:
+    """A word on what was asked before the present request is none on that. Kubelets before 1.34 do
+    not say what they speak of."""
+    generation = int(pod["metadata"].get("generation") or 0)
+    for one in (pod.get("status") or {}).get("conditions") or ():
         if one.get("type") == "PodResizePending" and one.get("status") == "True":
-            return str(one.get("reason") or "")
+            of = int(one.get("observedGeneration") or generation)
+            return str(one.get("reason") or "") if of >= generation else ""
     return ""
