@@ -41,6 +41,11 @@ GRANTED_S: Final = 60
 MOVED_S: Final = 120
 """From a change of what is asked for to the last grant that follows it, 25 s: curves are means over
 some reports, and memory changes hands every 10 s."""
+ASKED_AGAIN_S: Final = 150
+"""From a request that a node put off to the part of it that it takes in, 30 s: a pod's request is
+changed once in 10 s."""
+ROOM_AGAIN_S: Final = 480
+"""From a request that a node put off to the next try at all of it: five minutes."""
 NODE_STATUS_S: Final = 60
 """A KVCacheNode is written when something happened, at most once in 30 s."""
 RENEWED_S: Final = 60
@@ -54,6 +59,8 @@ LEASE_S: Final = 60
 """How long an agent is charged after its last word, when its pod is gone; the operator's own."""
 SETTLED_S: Final = 150
 """From a node's return until its agents are given more: a minute, and what comes before it."""
+TAKEN_OVER_S: Final = 90
+"""From a leader's end to the next one's first word, 20 s: its Lease ends after 15."""
 DRAINED_S: Final = 120
 """Eviction of all of a node's pods, 20 s: an engine's grace period, its agent's, and those of
 whatever has a disruption budget, one after the other."""

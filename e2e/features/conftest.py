@@ -22,9 +22,12 @@ ORDER: Final = (
     "test_contention.py",
     "test_certificate_expired.py",
     "test_webhook_away.py",
+    "test_resize.py",
+    "test_resize_full_node.py",
     "test_engine_restart.py",
     "test_cache_salt.py",
     "test_agent_killed.py",
+    "test_two_operators.py",  # a minute after the last agent left that node: so long it is charged
     "test_drain.py",
     "test_rolling_update.py",
     "test_pool_deleted.py",  # takes the engine's pool away

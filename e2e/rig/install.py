@@ -19,10 +19,11 @@ IMAGES: Final = {
     "agent.image": os.environ.get("E2E_AGENT_IMAGE", "localhost/onggi-agent:dev"),
 }
 VALUES: Final = {
-    "operator.replicas": "1",  # its restarts and counters are watched; two are tests/control's
+    "operator.replicas": "1",  # its restarts and counters are watched; one test has two
     "operator.statusIntervalSeconds": "2",
     "operator.heartbeatIntervalSeconds": "1",
     "operator.restartMissed": "true",
+    "operator.resizeRequests": "true",  # for pools that ask for it
 }
 """Sooner than by default (30 and 5): the tests ask the pool's status after nearly every step."""
 
