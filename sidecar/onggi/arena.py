@@ -18,7 +18,8 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Protocol
 
-from onggi.copies import Piece, copy, cut, merged
+from onggi.copies import Piece, cut, merged
+from onggi.crew import Move, Mover, alone, move
 from onggi_core.arena_header import (
     EPOCH_BYTES,
     EPOCH_OFFSET,
@@ -121,10 +122,13 @@ class Arena:
         begin = header.turns_offset
         return whole[begin : begin + header.turns_bytes].cast("I")
 
-    @property
-    def alive(self) -> bool:
+    def is_alive(self) -> bool:
         """False once the agent has taken this arena back."""
         return self._map[_EPOCH] == self.epoch
+
+    @property
+    def alive(self) -> bool:
+        return self.is_alive()
 
     def view(self, offset: int, length_bytes: int) -> memoryview:
         """Bytes of the arena, uint8 [length_bytes]; keeps the mapping alive while it lives."""
@@ -152,35 +156,27 @@ class Arena:
         """How often the extent was touched or given back; see onggi_core.arena_header."""
         return int(self._turns[extent])
 
-    def copy_out(self, pieces: Iterable[Piece]) -> bool:
+    def copy_out(self, pieces: Iterable[Piece], mover: Mover = alone) -> bool:
         """Copy arena bytes to memory. False: the agent took the arena back, and what was copied
-        is worth nothing. Raises ValueError outside the file, before a byte is copied."""
-        joined = self._ready(pieces)
+        is worth nothing. Raises ValueError outside the file, before a byte is copied. mover: `move`
+        of onggi.crew to share a long copy with a second thread."""
+        base = self.address
+        moves = [(to, base + offset, nbytes) for offset, to, nbytes in self._ready(pieces)]
+        return self._copy(moves, mover)
+
+    def copy_in(self, pieces: Iterable[Piece], mover: Mover = alone) -> bool:
+        """Copy memory into the arena. False: the agent took the arena back, nothing is kept.
+        Raises ValueError outside the file, before a byte is copied. mover: as in copy_out()."""
+        base = self.address
+        moves = [(base + offset, source, nbytes) for offset, source, nbytes in self._ready(pieces)]
+        return self._copy(moves, mover)
+
+    def _copy(self, moves: Sequence[Move], mover: Mover) -> bool:
+        """Before each it is looked whether the arena is the agent's: if not, its memory may be
+        gone, and would come again when it is touched."""
         may = self._begin()
         try:
-            if may:
-                base = self.address
-                for offset, address, length in joined:
-                    if not self.alive:  # whose memory may be gone, and comes again when touched
-                        return False
-                    copy(address, base + offset, length)
-            return may and self.alive
-        finally:
-            self._end()
-
-    def copy_in(self, pieces: Iterable[Piece]) -> bool:
-        """Copy memory into the arena. False: the agent took the arena back, nothing is kept.
-        Raises ValueError outside the file, before a byte is copied."""
-        joined = self._ready(pieces)
-        may = self._begin() and self.alive
-        try:
-            if may:
-                base = self.address
-                for offset, address, length in joined:
-                    if not self.alive:
-                        return False
-                    copy(base + offset, address, length)
-            return may and self.alive
+            return may and mover(moves, self.is_alive) and self.alive
         finally:
             self._end()
 
@@ -188,18 +184,16 @@ class Arena:
         """As copy_in(), in one flat function, of pieces that are joined and cut already. False too
         once the stream is closed that the pages are ours by. It is looked at when the copy
         counts as running, and whoever closes looks the other way round: one of the two sees it."""
-        for offset, _, length in pieces:
+        base, epoch, moves = self.address, self.epoch, []
+        for offset, source, length in pieces:
             self.prepare(offset, length)
-        base, epoch = self.address, self.epoch
+            moves.append((base + offset, source, length))
         with self._lock:
             self._users += 1
             may = not self._given_up
         try:
-            for offset, address, length in pieces:
-                if not may or stream.closed or self._map[_EPOCH] != epoch:
-                    return False
-                copy(base + offset, address, length)
-            return self._map[_EPOCH] == epoch
+            whole = may and move(moves, lambda: not stream.closed and self._map[_EPOCH] == epoch)
+            return whole and self._map[_EPOCH] == epoch
         finally:
             with self._lock:
                 self._users -= 1

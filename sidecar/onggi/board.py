@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from onggi.copies import Piece, copy, cut, runs
+from onggi.copies import Piece, cut, runs
+from onggi.crew import move
 from onggi.memory import HeldPages, hold_pages
 from onggi_core.board.reader import BoardReader, Seen
 from onggi_core.geometry import ALIGN_BYTES
@@ -89,11 +90,8 @@ class Shown:
                 pieces = cut(pieces, most)
         else:
             pieces = self._cut(units, addresses, page_bytes)
-        for offset, address, length in pieces:
-            if offset + length > arena.file_bytes or not arena.alive:
-                return False  # another block's place, read while the board changed; or all is over
-            arena.prepare(offset, length)
-            copy(address, arena.address + offset, length)
+        if not self._copy_out(pieces):
+            return False
         stamped = reader.buffer[stamps_at : stamps_at + len(stamps)] == stamps
         return stamped and arena.alive
 
@@ -113,12 +111,16 @@ class Shown:
             return False
         arena = self._arena
         pieces = self._cut(seen.units, hold().addresses, page_bytes)
-        for offset, address, nbytes in pieces:
-            if offset + nbytes > arena.file_bytes or not arena.alive:
-                return False  # another block's place, read while the board changed; or all is over
+        return self._copy_out(pieces) and arena.alive and self._reader.still(seen)
+
+    def _copy_out(self, pieces: Sequence[Piece]) -> bool:
+        arena, moves = self._arena, []
+        for offset, to, nbytes in pieces:
+            if offset + nbytes > arena.file_bytes:
+                return False  # another block's place, read while the board changed
             arena.prepare(offset, nbytes)
-            copy(address, arena.address + offset, nbytes)
-        return arena.alive and self._reader.still(seen)
+            moves.append((to, arena.address + offset, nbytes))
+        return move(moves, arena.is_alive)
 
 
 def shown_to(arena: Arena, welcome: Welcome, spaces: int) -> Shown | None:

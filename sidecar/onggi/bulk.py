@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from onggi import checks
 from onggi.copies import runs
+from onggi.crew import move
 from onggi.memory import HeldPages, hold_pages, hold_whole
 from onggi.outcomes import Load, Pages
 from onggi.pending import PendingLoad
@@ -84,7 +85,7 @@ def _copy_out(client: Client, pages: Pages, addresses: Sequence[int]) -> bool:
     arena = client.arena(pages)
     if arena is None:
         return False
-    whole = arena.copy_out(runs(pages.offsets, addresses, pages.page_bytes))
+    whole = arena.copy_out(runs(pages.offsets, addresses, pages.page_bytes), move)
     return whole and client.now_s() < pages.expires_s
 
 
@@ -93,7 +94,7 @@ def move_in(client: Client, pages: Pages, held: HeldPages) -> bool:
     arena = client.arena(pages)
     if arena is None or client.now_s() >= pages.expires_s:
         return False
-    whole = arena.copy_in(runs(pages.offsets, held.addresses, pages.page_bytes))
+    whole = arena.copy_in(runs(pages.offsets, held.addresses, pages.page_bytes), move)
     return whole and client.now_s() < pages.expires_s
 
 

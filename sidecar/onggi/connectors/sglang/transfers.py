@@ -14,6 +14,7 @@ from typing import Final
 from onggi import Client, Load, LoadOutcome, PendingLoad, StoreOutcome, StoreSlot, StoreTicket
 from onggi.connectors.sglang.pages import Row
 from onggi.copies import Piece
+from onggi.crew import move
 
 PART_BYTES: Final = 32 * 1024 * 1024
 """Most of one part, some five milliseconds of copying: its pages are held all the while, and two
@@ -62,7 +63,7 @@ def _take(client: Client, load: Load, rows: Sequence[Row]) -> int:
     try:
         pages = load.pages()
         arena = client.arena(pages)
-        if arena is not None and arena.copy_out(_pieces(pages.offsets, rows)):
+        if arena is not None and arena.copy_out(_pieces(pages.offsets, rows), move):
             outcome = LoadOutcome.LOADED if client.now_s() < pages.expires_s else outcome
     finally:
         kept = client.finish_load(load, outcome)
@@ -93,7 +94,7 @@ def _give(client: Client, ticket: StoreTicket, rows: Sequence[Row]) -> list[bool
             arena = client.arena(pages)
             chosen = [rows[number] for number in granted]
             if arena is not None and client.now_s() < pages.expires_s:
-                whole = arena.copy_in(_pieces(pages.offsets, chosen))
+                whole = arena.copy_in(_pieces(pages.offsets, chosen), move)
                 if whole and client.now_s() < pages.expires_s:
                     outcome = StoreOutcome.SEALED
         finally:

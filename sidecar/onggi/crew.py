@@ -1,0 +1,189 @@
+"""A second thread for copies that are long enough to share.
+
+One thread's memmove gets about half of what the memory gives to two (`python -m bench store`). So a
+long copy is cut into chunks which two threads take in turn: the caller, and one that waits for such
+calls. Where the second comes late the caller has copied the most or all of it by itself. Whether
+two are faster depends on what else runs here: on busy cores they are slower. So both ways are
+timed, and now and then the slower one is tried again.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from _thread import allocate_lock
+from collections import deque
+from collections.abc import Callable, Sequence
+from queue import SimpleQueue
+from typing import Final
+
+from onggi.clock import Clock, monotonic
+from onggi.copies import copy
+
+SHARED_FROM_BYTES: Final = 2 * 1024 * 1024
+"""Some 400 us of copying; to wake a thread on an idle core takes 50 to 100 of it."""
+
+CHUNK_BYTES: Final = 512 * 1024
+"""Some 100 us: how much later than the other either of the two may be done."""
+
+TRY_AGAIN: Final = 32
+"""One copy in so many goes the way that was slower of late."""
+
+WEIGHT: Final = 0.25
+"""Of the newest time of a way in the mean of its times: some four copies' worth."""
+
+Move = tuple[int, int, int]
+"""(to address, from address, bytes)."""
+
+Mover = Callable[[Sequence[Move], Callable[[], bool]], bool]
+"""move() or alone()."""
+
+
+class _Job:
+    """One call's copies, taken from `left` by both threads. Once that is empty nobody begins."""
+
+    __slots__ = ("_may", "fault", "left", "over", "shared", "whole")
+
+    def __init__(self, moves: Sequence[Move], may: Callable[[], bool]) -> None:
+        self._may = may
+        self.left = deque(
+            (to + at, source + at, min(CHUNK_BYTES, nbytes - at))
+            for to, source, nbytes in moves
+            for at in range(0, nbytes, CHUNK_BYTES)
+        )
+        self.whole = True
+        self.shared = False
+        """The second thread copies, or is about to look whether there is something left."""
+        self.over = allocate_lock()
+        """Free once the second thread copies nothing any more."""
+        self.over.acquire()
+        self.fault: BaseException | None = None
+
+    def work(self) -> None:
+        take, may = self.left.popleft, self._may
+        while self.left:
+            if not may():
+                self.whole = False
+                self.left.clear()
+            try:
+                to, source, nbytes = take()
+            except IndexError:  # the other was faster
+                return
+            copy(to, source, nbytes)
+
+    def help(self) -> None:
+        """On the second thread."""
+        self.shared = True
+        try:
+            self.work()
+        except BaseException as fault:  # noqa: BLE001  the caller's to raise
+            self.fault = fault
+        finally:
+            self.over.release()
+
+    def await_help(self) -> None:
+        """Until the second thread copies nothing of this. An interrupt waits for it too: the pages
+        go to somebody else next."""
+        interrupted: BaseException | None = None
+        while self.shared:
+            try:
+                self.over.acquire()
+                break
+            except BaseException as interrupt:  # noqa: BLE001  raised below
+                interrupted = interrupt
+        if (raised := interrupted or self.fault) is not None:
+            raise raised
+
+
+class _Ways:
+    """How long a byte takes alone and shared, of copies of about one size."""
+
+    def __init__(self) -> None:
+        self._took_s = {True: 0.0, False: 0.0}
+        self._copies = 0
+
+    def shared(self) -> bool:
+        """Which way the next one goes."""
+        self._copies += 1
+        took_s = self._took_s
+        if not took_s[False] or not took_s[True]:
+            return bool(took_s[False])
+        return (took_s[True] < took_s[False]) == bool(self._copies % TRY_AGAIN)
+
+    def note(self, *, shared: bool, byte_s: float) -> None:
+        before = self._took_s[shared]
+        self._took_s[shared] = before + WEIGHT * (byte_s - before) if before else byte_s
+
+
+class Crew:
+    """One second thread. One caller at a time has it; others copy alone."""
+
+    def __init__(self, clock: Clock = monotonic) -> None:
+        self._now_s = clock
+        self._taken = allocate_lock()
+        self._jobs: SimpleQueue[_Job] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._ways: dict[int, _Ways] = {}
+        """By the power of two that a copy's bytes are just below: some twenty."""
+
+    def move(self, moves: Sequence[Move], nbytes: int, may: Callable[[], bool]) -> bool:
+        """See move()."""
+        if not self._taken.acquire(blocking=False):
+            return alone(moves, may)
+        try:
+            ways = self._ways.setdefault(nbytes.bit_length(), _Ways())
+            shared, began_s = ways.shared(), self._now_s()
+            whole = self._share(_Job(moves, may)) if shared else alone(moves, may)
+            ways.note(shared=shared, byte_s=(self._now_s() - began_s) / nbytes)
+        finally:
+            self._taken.release()
+        return whole
+
+    def _share(self, job: _Job) -> bool:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="onggi-copies", daemon=True)
+            self._thread.start()
+        if self._jobs.empty():  # else it has not even begun on the last one
+            self._jobs.put(job)
+        try:
+            job.work()
+        finally:
+            job.left.clear()
+            job.await_help()
+        return job.whole
+
+    def _run(self) -> None:
+        while True:
+            self._jobs.get().help()
+
+
+_crew = Crew()
+
+
+def _begin_anew() -> None:
+    """In a forked child: the second thread is the parent's."""
+    global _crew  # noqa: PLW0603  a process has one, and a fork makes another process
+    _crew = Crew()
+
+
+os.register_at_fork(after_in_child=_begin_anew)
+
+
+def alone(moves: Sequence[Move], may: Callable[[], bool]) -> bool:
+    """move() on this thread."""
+    for to, source, nbytes in moves:
+        if not may():
+            return False
+        copy(to, source, nbytes)
+    return True
+
+
+def move(moves: Sequence[Move], may: Callable[[], bool]) -> bool:
+    """Copy all of these, in no order. False: `may`, which is asked before each and between parts of
+    long ones, said no, and some may have been copied. On return nothing is being copied any more.
+    """
+    nbytes = sum(length for _, _, length in moves)
+    few = nbytes >= SHARED_FROM_BYTES and nbytes >= len(moves) * CHUNK_BYTES // 4
+    if few and len(os.sched_getaffinity(0)) > 1:
+        return _crew.move(moves, nbytes, may)
+    return alone(moves, may)

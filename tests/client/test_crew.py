@@ -1,0 +1,173 @@
+"""Copies that two threads share: all bytes, each once, and none after the call is over."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from collections.abc import Callable, Sequence
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from onggi import crew
+from onggi.crew import CHUNK_BYTES, SHARED_FROM_BYTES, TRY_AGAIN, Crew, Move, move
+
+PAGE = 4096
+
+
+class Memory:
+    """Bytes with an address."""
+
+    def __init__(self, nbytes: int, content: bytes = b"") -> None:
+        self.buffer = bytearray(content or bytes(nbytes))
+        self._held = ctypes.c_char.from_buffer(self.buffer)
+        self.address = ctypes.addressof(self._held)
+
+
+def numbered(pages: int) -> bytes:
+    return b"".join(number.to_bytes(8, "big") * (PAGE // 8) for number in range(pages))
+
+
+def yes() -> bool:
+    return True
+
+
+def shared(crew: Crew, moves: Sequence[Move], may: Callable[[], bool]) -> bool:
+    """A copy that goes the shared way for sure: the first goes alone."""
+    crew.move([(moves[0][0], moves[0][1], 1)], 1, yes)
+    return crew.move(moves, 1, may)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(st.integers(1, 700), min_size=1, max_size=6), st.randoms(use_true_random=False))
+def test_every_byte_gets_where_it_belongs(sizes: list[int], dice: object) -> None:
+    pages = sum(sizes)
+    source, target = Memory(0, numbered(pages)), Memory(pages * PAGE)
+    places, at = [], 0
+    for size in sizes:
+        places.append((at, size))
+        at += size
+    dice.shuffle(order := list(places))  # type: ignore[attr-defined]
+    moves, expected, to = [], bytearray(), 0
+    for begin, size in order:
+        moves.append((target.address + to, source.address + begin * PAGE, size * PAGE))
+        expected += source.buffer[begin * PAGE : (begin + size) * PAGE]
+        to += size * PAGE
+    assert move(moves, yes)
+    assert target.buffer == expected
+
+
+def test_a_copy_that_may_not_go_on_says_so_and_has_ended() -> None:
+    source, target = Memory(0, b"x" * 8 * CHUNK_BYTES), Memory(8 * CHUNK_BYTES)
+    asked = []
+
+    def twice() -> bool:
+        asked.append(threading.current_thread())
+        return len(asked) < 3
+
+    assert not shared(Crew(), [(target.address, source.address, 8 * CHUNK_BYTES)], twice)
+    seen = bytes(target.buffer)
+    assert seen.count(b"x") <= 4 * CHUNK_BYTES
+    assert bytes(target.buffer) == seen
+
+
+def test_the_caller_waits_for_what_the_second_thread_still_copies() -> None:
+    source, target = Memory(0, b"x" * 8 * CHUNK_BYTES), Memory(8 * CHUNK_BYTES)
+    caller, there, ended = threading.current_thread(), threading.Event(), []
+
+    def slow_on_the_second() -> bool:
+        if threading.current_thread() is caller:
+            there.wait(10)
+            return True
+        if not there.is_set():
+            there.set()
+            threading.Event().wait(0.2)
+            ended.append(True)
+        return True
+
+    assert shared(Crew(), [(target.address, source.address, 8 * CHUNK_BYTES)], slow_on_the_second)
+    assert ended, "it came back while the second thread was still at it"
+    assert bytes(target.buffer) == bytes(source.buffer)
+
+
+def test_a_fault_on_the_second_thread_is_the_callers() -> None:
+    source, target = Memory(8 * CHUNK_BYTES), Memory(8 * CHUNK_BYTES)
+    caller, failed = threading.current_thread(), threading.Event()
+
+    def fails_on_the_second() -> bool:
+        if threading.current_thread() is caller:
+            failed.wait(10)
+            return True
+        failed.set()
+        raise OSError("gone")
+
+    with pytest.raises(OSError, match="gone"):
+        shared(Crew(), [(target.address, source.address, 8 * CHUNK_BYTES)], fails_on_the_second)
+
+
+def test_a_second_caller_copies_alone() -> None:
+    one, began, go_on = Crew(), threading.Event(), threading.Event()
+    source, target = Memory(0, b"x" * CHUNK_BYTES), Memory(CHUNK_BYTES)
+    held = [(target.address, source.address, CHUNK_BYTES)]
+
+    def held_up() -> bool:
+        began.set()
+        return go_on.wait(10)
+
+    first = threading.Thread(target=one.move, args=(held, 1, held_up))
+    first.start()
+    assert began.wait(10)
+    threads: set[threading.Thread] = set()
+
+    def noted() -> bool:
+        threads.add(threading.current_thread())
+        return True
+
+    assert one.move(held, 1, noted)
+    assert threads == {threading.current_thread()}
+    go_on.set()
+    first.join(10)
+    assert not first.is_alive()
+
+
+@pytest.mark.parametrize(("alone_s", "shared_s"), [(1.0, 0.5), (0.5, 1.0)])
+def test_the_faster_way_is_taken_and_the_other_tried_again(
+    alone_s: float, shared_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s, ways = [0.0], []
+
+    def alone(moves: Sequence[Move], may: Callable[[], bool]) -> bool:
+        del moves, may
+        ways.append("alone")
+        now_s[0] += alone_s
+        return True
+
+    def with_second(job: object) -> bool:
+        del job
+        ways.append("shared")
+        now_s[0] += shared_s
+        return True
+
+    one = Crew(clock=lambda: now_s[0])
+    monkeypatch.setattr(crew, "alone", alone)
+    monkeypatch.setattr(one, "_share", with_second)
+    for _ in range(10 * TRY_AGAIN):
+        assert one.move([], SHARED_FROM_BYTES, yes)
+    slower = "alone" if alone_s > shared_s else "shared"
+    assert 10 <= ways.count(slower) <= 11
+    assert ways[-1] == slower, "one in so many"
+
+
+def test_a_child_has_a_second_thread_of_its_own() -> None:
+    nbytes = 8 * CHUNK_BYTES
+    source, target = Memory(0, os.urandom(nbytes)), Memory(nbytes)
+    for _ in range(3):
+        assert move([(target.address, source.address, nbytes)], yes)
+    child = os.fork()
+    if child == 0:
+        ctypes.memset(target.address, 0, nbytes)
+        right = all(move([(target.address, source.address, nbytes)], yes) for _ in range(3))
+        os._exit(0 if right and target.buffer == source.buffer else 1)
+    assert os.waitpid(child, 0)[1] == 0
