@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from onggi.copies import Piece, cut, runs
-from onggi.crew import move, rouse
+from onggi.crew import move
 from onggi.memory import HeldPages, hold_pages
 from onggi_core.board.reader import BoardReader, Seen
 from onggi_core.geometry import ALIGN_BYTES
@@ -69,7 +69,6 @@ class Shown:
         reader, arena, count = self._reader, self._arena, len(keys)
         if len(self._tags) != 1:
             return False
-        rouse(count * page_bytes)
         try:
             row = reader.row(self._tags[space], b"".join(keys))
         except TypeError:  # the caller's: he is told what is wrong where the agent is asked

@@ -108,12 +108,7 @@ class _Ways:
         took_s = self._took_s
         if not took_s[False] or not took_s[True]:
             return bool(took_s[False])
-        return self.shares == bool(self._copies % TRY_AGAIN)
-
-    @property
-    def shares(self) -> bool:
-        """Whether most go the shared way."""
-        return self._took_s[True] < self._took_s[False]
+        return (took_s[True] < took_s[False]) == bool(self._copies % TRY_AGAIN)
 
     def note(self, *, shared: bool, byte_s: float) -> None:
         before = self._took_s[shared]
@@ -126,7 +121,7 @@ class Crew:
     def __init__(self, clock: Clock = monotonic) -> None:
         self._now_s = clock
         self._taken = allocate_lock()
-        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._jobs: SimpleQueue[_Job] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._ways: dict[int, _Ways] = {}
         """By the power of two that a copy's bytes are just below: some twenty."""
@@ -148,7 +143,7 @@ class Crew:
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="onggi-copies", daemon=True)
             self._thread.start()
-        if self._jobs.qsize() < 2:  # else it has not even begun on the last one
+        if self._jobs.empty():  # else it has not even begun on the last one
             self._jobs.put(job)
         try:
             job.work()
@@ -157,17 +152,9 @@ class Crew:
             job.await_help()
         return job.whole
 
-    def rouse(self, nbytes: int) -> None:
-        """See rouse()."""
-        ways = self._ways.get(nbytes.bit_length())
-        if ways is not None and ways.shares and self._jobs.empty():
-            self._jobs.put(None)
-
     def _run(self) -> None:
         while True:
-            job = self._jobs.get()
-            if job is not None:
-                job.help()
+            self._jobs.get().help()
 
 
 _crew = Crew()
@@ -180,13 +167,6 @@ def _begin_anew() -> None:
 
 
 os.register_at_fork(after_in_child=_begin_anew)
-
-
-def rouse(nbytes: int) -> None:
-    """A copy of so many bytes follows at once: wake the core of the second thread, beside
-    what is to be done before the copy."""
-    if nbytes >= SHARED_FROM_BYTES:
-        _crew.rouse(nbytes)
 
 
 def alone(moves: Sequence[Move], may: Callable[[], bool]) -> bool:

@@ -13,7 +13,6 @@ from typing import Any, Final
 
 from onggi.channel import Call, ChannelClosed
 from onggi.copies import cut, runs
-from onggi.crew import rouse
 from onggi.link import UNREAD_MAX, Link
 from onggi.memory import hold_pages
 from onggi.outcomes import Stored
@@ -61,7 +60,6 @@ class Rooms:
             return None
         if not stock.at_hand and not (link.check(session) and stock.at_hand):
             return None
-        rouse(count * stock.page_bytes)
         channel, shown, now_s = session.channel, session.shown, link.now_s()
         try:
             packed = b"".join(keys)
