@@ -20,8 +20,9 @@ from typing import Final
 from onggi.clock import Clock, monotonic
 from onggi.copies import copy
 
-SHARED_FROM_BYTES: Final = 2 * 1024 * 1024
-"""Some 400 us of copying; to wake a thread on an idle core takes 50 to 100 of it."""
+SHARED_FROM_BYTES: Final = 8 * 1024 * 1024
+"""Some 1.4 ms of copying. What waking a thread takes, and code that is in no cache, leave nothing
+to win at 4 MiB."""
 
 CHUNK_BYTES: Final = 512 * 1024
 """Some 100 us: how much later than the other either of the two may be done."""
