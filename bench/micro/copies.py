@@ -34,8 +34,8 @@ TARGETS: Final[tuple[Target, ...]] = (
     Against("lmcache_mp", 1.5),
 )
 HOW: Final = (
-    "1 MiB pages. onggi: from 8 MiB on by two threads, where that is faster. memcpy: one memmove of "
-    "the batch. mooncake: batch_get_into, batch_put_from "
+    "1 MiB pages. onggi: 8 MiB and more by two threads, where that is faster. memcpy: one memmove "
+    "of the batch. mooncake: batch_get_into, batch_put_from "
     "through mooncake_client, pages in memory shared with it; mooncake_embedded: the same calls, "
     "the store in the caller's own process. lmcache_mp: LOOKUP and RETRIEVE, or STORE, by its own "
     "transfer context over shared memory, one chunk a page. redis: MGET, MSET on a unix socket, "
