@@ -1,9 +1,9 @@
 """The client of an agent: look up, load and store blocks of KV cache.
 
-Made for the inside of an engine. It starts no thread but one for long copies, it never raises because an agent is absent,
-slow or confused (such calls answer MISS within their deadline, with one log line for the whole
-trouble), and it may be called from any thread and after a fork: a child attaches for itself and
-leaves its parent's session alone.
+Made for the inside of an engine. It never raises because an agent is absent, slow or confused (such
+calls answer MISS within their deadline, with one log line for the whole trouble), it starts no
+thread but one for long copies, and it may be called from any thread and after a fork: a child
+attaches for itself and leaves its parent's session alone.
 """
 
 from __future__ import annotations
