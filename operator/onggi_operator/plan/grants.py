@@ -57,7 +57,7 @@ class NodePlan:
 def offered_bytes(node: NodeSnapshot, *, share: float) -> int:
     """What somebody set for the node, or what agents' pods asked for and a share of what nobody
     asked for. At least what was promised to pods, which the scheduler has made sure of."""
-    promised = sum(claim_of(agent, None, 0.0, 0.0).floor_bytes for agent in node.agents)
+    promised = sum(agent.sizes.memory_bytes for agent in node.agents)
     if node.own is not None and node.own.offer_bytes is not None:
         return max(promised, node.own.offer_bytes)
     spare = max(0, node.node.memory_bytes - node.requested_bytes)

@@ -13,7 +13,7 @@ next report. Nothing is taken from anyone for the sake of an agent that was not 
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
@@ -37,13 +37,16 @@ class Claim:
     held_bytes: int | None
     speaks: bool
     newborn: bool = False
+    charged_bytes: int = field(init=False)
+    """What it may hold by the most that is known. Reckoned once: a plan asks seven times."""
 
-    @property
-    def charged_bytes(self) -> int:
+    def __post_init__(self) -> None:
         if self.held_bytes is None:
-            return self.floor_bytes if self.newborn else self.ceiling_bytes
-        told = (self.granted_bytes or 0, self.answered_bytes or 0)
-        return max(self.floor_bytes, self.held_bytes, *told)
+            charged = self.floor_bytes if self.newborn else self.ceiling_bytes
+        else:
+            told = (self.granted_bytes or 0, self.answered_bytes or 0)
+            charged = max(self.floor_bytes, self.held_bytes, *told)
+        object.__setattr__(self, "charged_bytes", charged)
 
     @property
     def surely_held_bytes(self) -> int:
