@@ -104,7 +104,11 @@ def engine(options: argparse.Namespace, connector: str, module: str) -> Any:
         os.environ.setdefault(name, value)
     from vllm import LLM
 
+    cut: dict[str, Any] = {}
+    if options.layers:  # the folder's weights are those of all its layers
+        cut = {"hf_overrides": {"num_hidden_layers": options.layers}, "load_format": "dummy"}
     return LLM(
+        **cut,
         model=options.model,
         skip_tokenizer_init=True,
         dtype="bfloat16",
@@ -152,22 +156,30 @@ def measure(llm: Any, options: argparse.Namespace) -> dict[str, Any]:
             found.append((seconds[True], seconds[False], hooks_s))
         return found[1:]
 
-    batches = pairs(options.rounds, 8, options.new_tokens)
-    singles = pairs(options.singles, 1, 1)
+    batches = pairs(options.rounds, 8, options.new_tokens) if options.rounds else []
+    singles = pairs(options.singles, 1, 1) if options.singles else []
     return {
-        "miss_throughput": statistics.median(without / on for on, without, _ in batches),
-        "miss_ms": statistics.median(on - without for on, without, _ in singles) * 1e3,
-        "hooks_ms": statistics.median(hooks_s for _, _, hooks_s in singles) * 1e3,
-        "request_ms": statistics.median(without for _, without, _ in singles) * 1e3,
-        "rounds": options.rounds,
-        "singles": options.singles,
+        "ratio": middle([without / on for on, without, _ in batches]),
+        "extra_ms": middle([(on - without) * 1e3 for on, without, _ in singles]),
+        "hooks_ms": middle([hooks_s * 1e3 for _, _, hooks_s in singles])[:1],
+        "request_ms": middle([without * 1e3 for _, without, _ in singles])[:1],
     }
+
+
+def middle(values: list[float]) -> list[float]:
+    """The median and its standard error, of many that are about normally distributed in the
+    middle: from the quartiles, so that a few wild ones do not count. Nothing of fewer than two."""
+    if len(values) < 2:
+        return []
+    low, median, high = statistics.quantiles(values, n=4)
+    return [median, 1.2533 * (high - low) / 1.349 / len(values) ** 0.5]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="cost of Onggi when nothing hits")
     parser.add_argument("--socket", required=True)
     parser.add_argument("--model", required=True, help="a folder; 500 token ids or more")
+    parser.add_argument("--layers", type=int, default=0, help="of the model; 0: all it has")
     parser.add_argument("--rounds", type=int, default=10, help="pairs of batches")
     parser.add_argument("--singles", type=int, default=40, help="pairs of single requests")
     parser.add_argument("--tokens", type=int, default=512, help="of a prompt")

@@ -171,11 +171,13 @@ def _engine(venv: str, transfer: Mapping[str, Any], more: Mapping[str, str]) -> 
         yield Engine(talker)
 
 
-def run_miss(socket: Path, *, rounds: int, singles: int) -> dict[str, float]:
+def run_miss(
+    socket: Path, *, rounds: int = 0, singles: int = 0, layers: int = 0
+) -> dict[str, list[float]]:
     """What bench/miss.py prints. Raises CannotInstall, ChildFailed."""
     command = [str(python_of("engine")), "-m", "bench.miss", "--socket", str(socket)]
     command += ["--model", str(model_folder())]
-    command += ["--rounds", str(rounds), "--singles", str(singles)]
+    command += ["--rounds", str(rounds), "--singles", str(singles), "--layers", str(layers)]
     env = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'sidecar'}"}
     with tempfile.NamedTemporaryFile(prefix="onggi-bench-", suffix=".log") as file:
         log = Path(file.name)
@@ -189,7 +191,7 @@ def run_miss(socket: Path, *, rounds: int, singles: int) -> dict[str, float]:
         printed = [line for line in log.read_text().splitlines() if line.startswith("{")]
         if process.returncode or not printed:
             raise ChildFailed(f"it ended: {last_words(log)}")
-        found: dict[str, float] = json.loads(printed[-1])
+        found: dict[str, list[float]] = json.loads(printed[-1])
     return found
 
 
