@@ -252,6 +252,21 @@ def test_a_kubelets_word_is_of_what_it_has_looked_at(said: dict[str, int], pendi
     assert request.pending == pending
 
 
+def test_what_a_kubelet_has_reserved_counts_and_its_runtime_may_lag_behind() -> None:
+    """As kubelets of 1.34 tell it; those before have the second alone."""
+    pod = agent_pod("p0", 2, 8)
+    told = {"name": "onggi-agent", "resources": {"requests": {"memory": f"{UNIT + OVERHEAD}"}}}
+    pod["status"]["initContainerStatuses"] = [told]
+    seen = view(pod).request
+    assert seen is not None
+    assert seen.given_bytes == UNIT + OVERHEAD
+    told["allocatedResources"] = {"memory": f"{2 * UNIT + OVERHEAD}"}
+    seen = view(pod).request
+    assert seen is not None
+    assert seen.given_bytes == 2 * UNIT + OVERHEAD
+    assert seen.backs() == 2 * UNIT
+
+
 async def test_the_request_comes_before_the_growth_and_goes_after_the_shrink(pool: Pool) -> None:
     node = Node(pool, [(1, 8)], memory=32, room=16)
     assert (node.asked("p0"), node.agents["p0"].held) == (UNIT + OVERHEAD, UNIT)
