@@ -38,6 +38,9 @@ the disk tier needs too."""
 ELSEWHERE_MAX: Final = 3
 """Connections tried for one report while an operator answers that another one leads (421). Behind
 a Service with two of them one in eight reports finds the wrong one each time, and waits."""
+ELSEWHERE_LAST_MAX: Final = 8
+"""The same for the last report, which cannot wait: of an agent that lives for seconds it may be the
+only one, and one in 256 is missed."""
 
 SAID_BYTES_MAX: Final = 200
 JITTER: Final = 0.2
@@ -46,6 +49,10 @@ JITTER: Final = 0.2
 
 class NoDirective(Exception):
     """A report that brought no directive back; the message says why."""
+
+
+class Unanswered(NoDirective):
+    """Nobody was reached, or not in time."""
 
 
 class Elsewhere(NoDirective):
@@ -70,6 +77,8 @@ class HeartbeatPoster:
         self._obey = obey
         self._dice = dice
         self._failures = 0
+        self._reached = False
+        """Whether anybody answered the last report, be it that another operator leads."""
         self._ending = asyncio.Event()
 
     def end(self) -> None:
@@ -94,8 +103,8 @@ class HeartbeatPoster:
                     interval_s = answer.interval_s
                     self._obey(answer)
                 pause_s = self._pause_s(interval_s)
-            if not self._failures:
-                await self._report_once(session)
+            if self._reached:
+                await self._report_once(session, tries=ELSEWHERE_LAST_MAX)
 
     async def _ends_within(self, pause_s: float) -> bool:
         try:
@@ -108,23 +117,26 @@ class HeartbeatPoster:
         pause_s = min(doubled_s, max(BACKOFF_S_MAX, interval_s))
         return pause_s * self._dice.uniform(1 - JITTER, 1 + JITTER)
 
-    async def _report_once(self, session: aiohttp.ClientSession) -> Directive | None:
+    async def _report_once(
+        self, session: aiohttp.ClientSession, *, tries: int = ELSEWHERE_MAX
+    ) -> Directive | None:
         """One report; the directive, or None with the failure noted."""
         try:
-            directive = await self._find_leader(session)
+            directive = await self._find_leader(session, tries)
         except NoDirective as why:
             self._failures += 1
+            self._reached = not isinstance(why, Unanswered)
             if self._failures == 1:  # said once, then quiet until the operator is back
                 warn("operator_unreachable", f"{why}; the present mode stays in force")
             return None
         if self._failures:
             event("operator_reached", "the operator answers again", failures=self._failures)
-        self._failures = 0
+        self._failures, self._reached = 0, True
         return directive
 
-    async def _find_leader(self, session: aiohttp.ClientSession) -> Directive:
+    async def _find_leader(self, session: aiohttp.ClientSession, tries: int) -> Directive:
         """Who answers 421 closes the connection, and the next one may lead elsewhere."""
-        for _ in range(ELSEWHERE_MAX - 1):
+        for _ in range(tries - 1):
             try:
                 return await self._post(session)
             except Elsewhere:
@@ -140,7 +152,7 @@ class HeartbeatPoster:
                 answer = await response.content.read(BODY_BYTES_MAX)
                 status = response.status
         except (aiohttp.ClientError, TimeoutError, OSError) as fault:
-            raise NoDirective(
+            raise Unanswered(
                 f"cannot reach the operator at {url}: {fault or 'timed out'}"
             ) from fault
         if status != HTTPStatus.OK:

@@ -30,7 +30,12 @@ from onggi_core.heartbeat import (
     parse_heartbeat,
 )
 from onggi_sidecar.config import AgentConfig, load_config
-from onggi_sidecar.heartbeat import BACKOFF_S_MAX, ELSEWHERE_MAX, HeartbeatPoster
+from onggi_sidecar.heartbeat import (
+    BACKOFF_S_MAX,
+    ELSEWHERE_LAST_MAX,
+    ELSEWHERE_MAX,
+    HeartbeatPoster,
+)
 
 BEAT = Heartbeat(
     pool="chat",
@@ -314,7 +319,9 @@ def test_pauses_double_to_a_minute_and_are_spread() -> None:
     assert len(set(pauses)) == 10
 
 
-def test_the_end_is_one_report_more_and_only_to_an_operator_that_answers() -> None:
+def test_the_end_is_one_report_more_to_whoever_answers() -> None:
+    """Also where nobody took the one before: of a pod that lives for seconds it is all there is."""
+
     async def reports(*answers: web.Response) -> int:
         async with serving(*answers) as operator:
             bench = Clockless(config_for(operator.port))
@@ -325,8 +332,25 @@ def test_the_end_is_one_report_more_and_only_to_an_operator_that_answers() -> No
             return len(operator.beats)
 
     async def scene() -> None:
+        elsewhere = [web.Response(status=421) for _ in range(ELSEWHERE_MAX + ELSEWHERE_LAST_MAX)]
         assert await reports() == 2
-        assert await reports(web.Response(status=503)) == 1
+        assert await reports(web.Response(status=503)) == 2
+        assert await reports(*elsewhere[:-1]) == len(elsewhere)
+
+    run(scene())
+
+
+def test_an_end_without_an_operator_waits_for_nobody() -> None:
+    async def scene() -> None:
+        async with serving() as gone:
+            bench = Clockless(config_for(gone.port))
+        asked: asyncio.Queue[Heartbeat] = asyncio.Queue()
+        bench.poster._report = lambda: (asked.put_nowait(BEAT), BEAT)[1]
+        running = asyncio.create_task(bench.poster.run())
+        await asyncio.wait_for(asked.get(), 10)
+        bench.poster.end()
+        await asyncio.wait_for(running, 10)
+        assert asked.empty()
 
     run(scene())
 
