@@ -87,7 +87,7 @@ def scale(there: Kubectl, count: int) -> None:
 def site(kubectl: Kubectl, pool: Pool) -> Iterator[Site]:
     there = kubectl.elsewhere(install.NAMESPACE)
     node = NodeLedger(kubectl, LEADER)
-    node.offer(OFFER)
+    node.offer(0)  # until both are heard: whoever comes first would have more
     kubectl.apply(
         program(),
         pool_object(POOL, f"{FLOOR}", f"{CEILING}"),
@@ -95,6 +95,8 @@ def site(kubectl: Kubectl, pool: Pool) -> Iterator[Site]:
     )
     scale(there, 2)
     found = Site(kubectl, there, node)
+    found.pool.until("word from both", lambda s: s["pods"]["ready"] == len(NAMES))
+    node.offer(OFFER)
     yield found
     found.stop()
     for name in NAMES:
