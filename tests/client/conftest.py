@@ -29,9 +29,11 @@ def _load(name: str) -> ModuleType:
 fake_agent = _load("fake_agent")
 stand_ins = _load("vllm_stand_ins")
 sglang_stand_ins = _load("sglang_stand_ins")
+tier_stand_ins = _load("tier_stand_ins")
 _load("tiny_engine")
 _load("grouped_engine")
 _load("engine_harness")
+_load("offloading_on_cpu")
 
 
 @pytest.fixture
@@ -80,6 +82,12 @@ def sglang(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
         kind = sglang_stand_ins.StandIns(monkeypatch)
     yield kind
     sys.modules.pop(module, None)
+
+
+@pytest.fixture(params=["stand-ins", pytest.param("wheel", marks=pytest.mark.timeout(600))])
+def vllm(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """vLLM's classes of a tier."""
+    yield from tier_stand_ins.classes(request, monkeypatch)
 
 
 @pytest.fixture

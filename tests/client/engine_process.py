@@ -1,8 +1,8 @@
 """A vLLM engine in a process of its own, driven line by line: JSON in on stdin, JSON out on fd 3.
 
 Run with an interpreter that has vLLM. First line: arguments of LLM. Then a line a command:
-{"do": "generate", "prompts": [...], "max_tokens": n}, {"do": "reset"}, {"do": "stop"}.
-A prompt is {"ids": [...], "salt": "..."}.
+{"do": "generate", "prompts": [...], "max_tokens": n}, {"do": "reset"}, {"do": "stop"} and more.
+A prompt is {"ids": [...], "salt": "..."}, or {"embeds": {"seed": n, "length": m, "width": w}}.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ def generate(llm: Any, command: dict[str, Any]) -> dict[str, Any]:
 
     prompts = []
     for prompt in command["prompts"]:
-        one = {"prompt_token_ids": prompt["ids"]}
+        if "embeds" in prompt:
+            one = {"prompt_embeds": embeds(**prompt["embeds"])}
+        else:
+            one = {"prompt_token_ids": prompt["ids"]}
         if prompt.get("salt"):
             one["cache_salt"] = prompt["salt"]
         prompts.append(one)
@@ -42,6 +45,35 @@ def generate(llm: Any, command: dict[str, Any]) -> dict[str, Any]:
         "cached": [o.num_cached_tokens for o in outputs],
         "reasons": [o.outputs[0].finish_reason for o in outputs],
     }
+
+
+def embeds(seed: int, length: int, width: int) -> Any:
+    """[length, width], the same in every process."""
+    import torch
+
+    made = torch.Generator().manual_seed(seed)
+    return torch.randn(length, width, generator=made) * 0.2
+
+
+def events(_: Any, command: dict[str, Any]) -> dict[str, Any]:
+    """What the engine published since the last time, of its own and of other tiers' blocks. The
+    first time only begins to listen."""
+    import msgspec
+    import zmq
+
+    if "socket" not in LISTENS:
+        LISTENS["socket"] = zmq.Context.instance().socket(zmq.SUB)
+        LISTENS["socket"].connect(command["endpoint"])
+        LISTENS["socket"].setsockopt(zmq.SUBSCRIBE, b"")
+    heard = []
+    while LISTENS["socket"].poll(500):
+        _, _, batch = LISTENS["socket"].recv_multipart()
+        heard += msgspec.msgpack.decode(batch)[1]
+    return {"events": [{k: v for k, v in one.items() if k in SHOWN} for one in heard]}
+
+
+LISTENS: dict[str, Any] = {}
+SHOWN = ("type", "medium", "locality", "ownership", "block_hashes", "block_size")
 
 
 def abort(llm: Any, command: dict[str, Any]) -> dict[str, Any]:
@@ -81,7 +113,13 @@ def reset(llm: Any, command: dict[str, Any]) -> dict[str, Any]:
     return {"reset": llm.reset_prefix_cache(reset_connector=command.get("connector", False))}
 
 
-COMMANDS = {"generate": generate, "abort": abort, "metrics": metrics, "reset": reset}
+COMMANDS = {
+    "generate": generate,
+    "abort": abort,
+    "metrics": metrics,
+    "reset": reset,
+    "events": events,
+}
 
 
 def main() -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
 
 from onggi.client import Client
 from onggi.clock import Clock
+from onggi.connectors.vllm.awaited import OVERDUE_S, AwaitedLoads
 from onggi.connectors.vllm.failures import Failures
 from onggi.connectors.vllm.guard import Faults
 from onggi.connectors.vllm.metadata import LoadJob
@@ -16,12 +16,8 @@ from onggi.connectors.vllm.tracked import Loading, Offer, Tracked
 from onggi.outcomes import NO_LOAD, Load
 from onggi_core.wire.requests import LoadOutcome
 
-OVERDUE_S: Final = 60.0
-"""After the end of its lease a load that no worker has reported is forgotten: the pin is gone, and
-vLLM has dropped the step that should have told."""
 
-
-class Loads:
+class Loads(AwaitedLoads[Loading, Tracked]):
     def __init__(
         self,
         client: Client,
@@ -33,19 +29,15 @@ class Loads:
         tally: Tally,
         clock: Clock,
     ) -> None:
+        super().__init__(ranks)
         self._faults = faults
         self._client = client
-        self._ranks = ranks
         self._block_tokens = block_tokens
         self._failures = failures
         self._judge = judge
         self._tally = tally
         self._now_s = clock
-        self._loading: dict[int, Loading] = {}
-        self._waiting: dict[str, int] = {}
-        """Request -> its asynchronous load; vLLM lets it have one at a time."""
         self._broken: list[tuple[str, tuple[int, ...], bool]] = []
-        self._next = 1
 
     @property
     def unconfirmed(self) -> bool:
@@ -57,11 +49,9 @@ class Loads:
         self, tracked: Tracked, offer: Offer, block_ids: Sequence[int], blocks: int
     ) -> None:
         """A promise was accepted for `blocks` blocks; block_ids: the request's whole table."""
-        number, self._next = self._next, self._next + 1
-        request_id = tracked.request.request_id
         loading = Loading(
-            number,
-            request_id,
+            self._number(),
+            tracked.request.request_id,
             offer.local,
             tuple(block_ids[offer.local : offer.local + blocks]),
             tracked.keys.upto(offer.local + blocks)[offer.local :],
@@ -70,9 +60,7 @@ class Loads:
             offer.asked_s,
             offer.waited_s,
         )
-        self._loading[number] = loading
-        if offer.pending is not None:
-            self._waiting[request_id] = number
+        self._add(loading, waits=offer.pending is not None)
 
     def fail(self, request_id: str, block_ids: Sequence[int], *, asynchronous: bool) -> None:
         """Have the workers report these blocks as failed, in the next step."""
@@ -121,30 +109,8 @@ class Loads:
             self._judge.came(len(loading.block_ids), load, loading.waited_s, now_s)
         return load
 
-    def reported(
-        self,
-        number: int,
-        blocks: int,
-        ranks: int,
-        copied_s: float,
-        tracked: Mapping[str, Tracked],
-    ) -> None:
-        """`ranks` more workers have loaded the first `blocks` blocks of a job, and no more, in
-        `copied_s` or less. The pin goes when all have spoken."""
-        loading = self._loading.get(number)
-        if loading is None:
-            return
-        loading.fewest = min(blocks, loading.fewest) if loading.said else blocks
-        loading.said += ranks
-        loading.copied_s = max(loading.copied_s, copied_s)
-        if loading.said >= self._ranks:
-            self._ended(loading, loading.fewest, tracked)
-
-    def _ended(self, loading: Loading, blocks: int, tracked: Mapping[str, Tracked]) -> None:
-        number = loading.number
-        del self._loading[number]
-        if self._waiting.get(loading.request_id) == number:
-            del self._waiting[loading.request_id]
+    def _ended(self, loading: Loading, tracked: Mapping[str, Tracked]) -> None:
+        blocks = loading.fewest
         if loading.dead:
             self._client.finish_load(loading.load, LoadOutcome.UNUSED)
             return
@@ -160,13 +126,6 @@ class Loads:
             if owner is not None:
                 owner.saved = min(owner.saved, loading.first + blocks)
 
-    def received(self, request_id: str, tracked: Mapping[str, Tracked]) -> None:
-        """vLLM heard that a request's asynchronous load is over. One that ended before its job was
-        wanted has no report of its own."""
-        number = self._waiting.get(request_id)
-        if number is not None:
-            self._ended(self._loading[number], 0, tracked)
-
     def orphan(self, request_id: str) -> bool:
         """The request has ended. True: an asynchronous load of it still has to be reported."""
         number = self._waiting.get(request_id)
@@ -180,6 +139,5 @@ class Loads:
 
     def _forget_if_overdue(self, loading: Loading) -> None:
         if loading.load.blocks and loading.load.expires_s + OVERDUE_S < self._now_s():
-            del self._loading[loading.number]
-            self._waiting.pop(loading.request_id, None)
+            self._drop(loading)
             self._client.finish_load(loading.load, LoadOutcome.FAILED)

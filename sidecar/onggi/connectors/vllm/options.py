@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -13,6 +13,11 @@ from onggi_core.variables import nearest
 
 DISK_WAIT_S: Final = 2.0
 """How long an asynchronous load may take to come from disk before its blocks are computed."""
+
+SETTINGS: Final = frozenset(
+    {"socket", "deadline_s", "disk_wait_s", "revision", "tenant", "layerwise", "load"}
+)
+"""Of the connector. A tier has fewer."""
 
 LAYERWISE: Final = ("auto", "on", "off")
 LOAD: Final = ("worth", "always")
@@ -34,13 +39,19 @@ class Options:
     load: str = LOAD[0]
 
 
-def read_options(extra: Mapping[str, Any], environment: Mapping[str, str] = os.environ) -> Options:
-    """From the connector's extra config and the environment. Raises ValueError naming a field."""
-    known = {"socket", "deadline_s", "disk_wait_s", "revision", "tenant", "layerwise", "load"}
+def read_options(
+    extra: Mapping[str, Any],
+    environment: Mapping[str, str] = os.environ,
+    *,
+    known: Set[str] = SETTINGS,
+    where: str = "kv_connector_extra_config",
+) -> Options:
+    """From an engine's configuration and the environment. known: settings that may be there; where:
+    what it is called. Raises ValueError naming a field."""
     unknown = sorted(set(extra) - known)
     if unknown:
         meant = f"did you mean {near}? " if (near := nearest(unknown[0], known)) else ""
-        raise ValueError(f"kv_connector_extra_config has {unknown[0]}; {meant}use {sorted(known)}")
+        raise ValueError(f"{where} has {unknown[0]}; {meant}use {sorted(known)}")
     return Options(
         socket=str(extra.get("socket", environment.get(SOCKET_VARIABLE, ""))),
         deadline_s=_seconds(extra, "deadline_s", DEADLINE_S),

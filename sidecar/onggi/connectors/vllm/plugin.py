@@ -21,6 +21,7 @@ from onggi.connectors.vllm.guard import log
 
 CONNECTOR = "OnggiConnector"
 MODULE = "onggi.connectors.vllm"
+OFFLOADING = "OnggiOffloadingConnector"
 _MARK = "_onggi_wrapped"
 
 
@@ -74,7 +75,7 @@ def _fill(engine_args: Any) -> bool:
     present = engine_args.kv_transfer_config
     if present is not None:
         name = getattr(present, "kv_connector", None)
-        if name != CONNECTOR:
+        if name not in (CONNECTOR, OFFLOADING):
             log.warning("onggi: not turned on: kv_transfer_config names %s already", name)
         return False
     if getattr(engine_args, "kv_offloading_size", None):

@@ -7,14 +7,12 @@ in loads.py, saves in saves.py.
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 from onggi.client import Client
 from onggi.clock import Clock, monotonic
-from onggi.connectors.vllm.adapters import Adapters
 from onggi.connectors.vllm.events import Events
 from onggi.connectors.vllm.failures import Failures
 from onggi.connectors.vllm.guard import Faults
@@ -22,10 +20,11 @@ from onggi.connectors.vllm.keys import RequestKeys
 from onggi.connectors.vllm.loads import Loads
 from onggi.connectors.vllm.metadata import Report, StepPlan
 from onggi.connectors.vllm.offers import Judge, make_offer
-from onggi.connectors.vllm.pace import Pace
+from onggi.connectors.vllm.requests import Requests
 from onggi.connectors.vllm.saves import Saves
 from onggi.connectors.vllm.tally import Tally
 from onggi.connectors.vllm.tracked import NEVER_ASKED, Offer, Tracked
+from onggi_core.identity import Extra
 from onggi_core.wire.requests import LoadOutcome
 
 MISS_KEPT_S: Final = 0.5
@@ -40,7 +39,7 @@ Answer = tuple[int, bool]
 MISS: Final[Answer] = (0, False)
 
 
-class Scheduler:
+class Scheduler(Requests[Tracked, Loads]):
     """Decides for all ranks. Called on the engine's thread only."""
 
     def __init__(
@@ -57,22 +56,20 @@ class Scheduler:
         events: Events | None = None,
     ) -> None:
         """weigh: decline what is measured to be dearer to load than to compute."""
+        super().__init__(
+            Judge(block_tokens, tally, disk_wait_s, weigh=weigh),
+            faults=faults,
+            tally=tally,
+            clock=clock,
+            events=Events() if events is None else events,
+        )
         self._client = client
-        self._faults = faults
         self._block_tokens = block_tokens
-        self._tally = tally
-        self._now_s = clock
-        self._adapters = Adapters()
         self._failures = Failures()
-        self._tracked: dict[str, Tracked] = {}
-        self._judge = Judge(block_tokens, tally, disk_wait_s, weigh=weigh)
-        self._pace = Pace()
         self._loads = Loads(
             client, block_tokens, ranks, self._failures, self._judge, faults, tally, clock
         )
-        self.events = Events() if events is None else events
         self._saves = Saves(block_tokens, ranks, self._failures, self.events)
-        self._life = ""
 
     # ---- what is there
 
@@ -185,13 +182,6 @@ class Scheduler:
         tracked.sources = offer.sources(blocks, self._block_tokens)
         self._loads.take_up(tracked, offer, table[0], blocks)
 
-    def sources(self, request: Any, external_tokens: int) -> tuple[int, int]:
-        """Of the promised tokens, those from host memory and those from disk."""
-        tracked = self._tracked.get(request.request_id)
-        if tracked is None or sum(tracked.sources) != external_tokens:
-            return external_tokens, 0
-        return tracked.sources
-
     # ---- the step
 
     def plan(self, output: Any) -> StepPlan:
@@ -209,10 +199,7 @@ class Scheduler:
                     self._saves.fence(tracked)
                     tracked.missed = NEVER_ASKED  # what it had stored may be there, or dropped
             self._client.tidy()
-            if not plan.loads:
-                plan.step = self._pace.planned(
-                    sum(output.num_scheduled_tokens.values()), self._now_s()
-                )
+            self._pace_of(plan, output)
             if not unconfirmed:
                 self._saves.plan(plan, output, self._tracked, self._client)
         except Exception as error:  # noqa: BLE001 - see above
@@ -227,19 +214,8 @@ class Scheduler:
         waits = tracked is not None and tracked.offer is not None and tracked.offer.pending
         self._loads.fail(request.request_id, table[0], asynchronous=bool(waits))
 
-    def reported(self, report: Report, received: Iterable[str]) -> None:
-        """What the workers did. received: requests whose asynchronous load is over."""
-        if report.step and self._judge.worth is not None:
-            step = self._pace.reported(report.step, self._now_s())
-            if step is not None:
-                self._judge.worth.computed(*step)
-        for number, (blocks, ranks_said) in report.loaded.items():
-            copied_s = report.seconds.get(number, 0.0)
-            self._loads.reported(number, blocks, ranks_said, copied_s, self._tracked)
-        for request_id in received:
-            self._loads.received(request_id, self._tracked)
+    def _saved(self, report: Report) -> None:
         self._saves.reported(report, self._tracked)
-        self.events.reported(report)
 
     # ---- the end
 
@@ -256,35 +232,15 @@ class Scheduler:
             return False
         return self._saves.delay(tracked)
 
-    def reset(self) -> None:
-        """The engine's caches were emptied by hand, as after new weights: nothing stored before is
-        found again by this engine, and what runs now is not kept."""
-        self._life = uuid.uuid4().hex
-        self.events.reset()
-        for tracked in self._tracked.values():
-            self._withdraw(tracked)
-            tracked.frozen = True
-
     def close(self) -> None:
-        for tracked in self._tracked.values():
-            self._withdraw(tracked)
+        super().close()
         self._client.close()
 
     # ---- what we know of a request
 
-    def _track(self, request: Any) -> Tracked | None:
-        """Its state; None: not cached (a streaming session, an adapter of unknown version)."""
-        tracked = self._tracked.get(request.request_id)
-        if tracked is not None:
-            return tracked
-        if getattr(request, "resumable", False):
-            return None
-        adapter = self._adapters.extras(request.lora_request)
-        if adapter is None:
-            return None
+    def _remember(self, request: Any, adapter: Sequence[Extra]) -> Tracked:
         keys = RequestKeys(request, self._block_tokens, adapter=adapter, life=self._life)
-        tracked = self._tracked[request.request_id] = Tracked(request, keys)
-        return tracked
+        return Tracked(request, keys)
 
     def _most(self, request: Any) -> int:
         """Blocks that may be promised: whole ones, and never the last token."""

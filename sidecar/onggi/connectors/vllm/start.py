@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -13,6 +12,7 @@ import torch
 import vllm
 
 from onggi.client import Client
+from onggi.connectors.vllm.attaching import attach
 from onggi.connectors.vllm.copier import GroupsCopier, HostCopier, LayerCopier
 from onggi.connectors.vllm.cores import allowed, spare
 from onggi.connectors.vllm.events import Events
@@ -40,10 +40,6 @@ from onggi_core.wire.requests import SpaceSpec
 SAVE_DEADLINE_S: Final = 1.0
 """Of a worker's calls: all of them are the mover's, for saves, and no request waits for those. With
 the scheduler's deadline a busy node loses whole prompts to a reply that was 20 ms late."""
-
-ATTACH_WAIT_S: Final = 2.0
-"""At start an engine can wait for its agent; the first request then need not, and does not miss
-because a busy node took its time."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +123,7 @@ def _worker(
             space.page_bytes,
             space.fingerprint.hex(),
             "layer by layer" if names else "whole",
-            "attached" if _attach(client) else "not there yet",
+            "attached" if attach(client) else "not there yet",
         )
     if told.plain:
         (copier,) = first.copiers
@@ -165,7 +161,7 @@ def scheduler(
         for number in range(len(first.kinds))
     ]
     for client in clients:
-        _attach(client)
+        attach(client)
     common: dict[str, Any] = {
         "disk_wait_s": options.disk_wait_s,
         "ranks": ranks,
@@ -189,15 +185,6 @@ def _hash_tokens(vllm_config: Any, kv_cache_config: Any, unit: int) -> int:
 
 def _spec(space: Space) -> SpaceSpec:
     return SpaceSpec(space.fingerprint, space.page_bytes, space.block_tokens)
-
-
-def _attach(client: Client) -> bool:
-    until_s = time.monotonic() + ATTACH_WAIT_S
-    while not client.attached:
-        if time.monotonic() >= until_s:
-            return False
-        time.sleep(0.02)
-    return True
 
 
 def _pages(

@@ -73,6 +73,9 @@ class Loading:
     said: int = 0
     fewest: int = 0
 
+    def heard(self, blocks: int) -> None:
+        self.fewest = min(blocks, self.fewest) if self.said else blocks
+
 
 @dataclass
 class Tracked:

@@ -7,17 +7,17 @@ from dataclasses import replace
 from typing import Final
 
 from onggi.clock import Clock
+from onggi.connectors.vllm.awaited import OVERDUE_S, AwaitedLoads
 from onggi.connectors.vllm.failures import Failures
 from onggi.connectors.vllm.hybrid.kinds import Kind
 from onggi.connectors.vllm.hybrid.tracked import Loading, Offer, Tracked
-from onggi.connectors.vllm.loads import OVERDUE_S
 from onggi.connectors.vllm.metadata import Block, LoadJob
 from onggi.connectors.vllm.offers import Judge
 from onggi.connectors.vllm.tally import Tally
 from onggi_core.wire.requests import LoadOutcome
 
 
-class Loads:
+class Loads(AwaitedLoads[Loading, Tracked]):
     def __init__(
         self,
         kinds: Sequence[Kind],
@@ -28,18 +28,14 @@ class Loads:
         tally: Tally,
         clock: Clock,
     ) -> None:
+        super().__init__(ranks)
         self._kinds = kinds
         self._unit = unit
-        self._ranks = ranks
         self._failures = failures
         self._judge = judge
         self._tally = tally
         self._now_s = clock
-        self._loading: dict[int, Loading] = {}
-        self._waiting: dict[str, int] = {}
-        """Request -> its load; vLLM lets it have one at a time."""
         self._broken: list[str] = []
-        self._next = 1
 
     def take_up(self, request_id: str, offer: Offer, table: Sequence[Sequence[int]]) -> None:
         """A promise was accepted; table: the request's blocks in each of the engine's groups.
@@ -51,9 +47,7 @@ class Loads:
             if len(rows) != len(part.keys):
                 raise ValueError(f"{request_id} has {len(rows)} blocks for {len(part.keys)}")
             blocks.append(rows)
-        number, self._next = self._next, self._next + 1
-        self._loading[number] = Loading(number, request_id, offer, blocks)
-        self._waiting[request_id] = number
+        self._add(Loading(self._number(), request_id, offer, blocks), waits=True)
 
     def fail(self, request_id: str) -> None:
         """Have the workers report this request's load as failed, in the next step."""
@@ -85,32 +79,6 @@ class Loads:
             if part.load is not None:
                 self._judge.came(len(part.keys), part.load, offer.waited_s, now_s)
 
-    def reported(
-        self,
-        number: int,
-        blocks: int,
-        ranks: int,
-        copied_s: float,
-        tracked: Mapping[str, Tracked],
-    ) -> None:
-        """`ranks` more workers have ended a job; blocks: of its first part, 0 if it failed."""
-        loading = self._loading.get(number)
-        if loading is None:
-            return
-        loading.said += ranks
-        loading.right = loading.right and blocks > 0
-        loading.copied_s = max(loading.copied_s, copied_s)
-        if loading.said >= self._ranks:
-            self._ended(loading, tracked)
-
-    def received(self, request_id: str, tracked: Mapping[str, Tracked]) -> None:
-        """vLLM heard that a request's load is over. One that ended before its job was wanted has no
-        report of its own."""
-        number = self._waiting.get(request_id)
-        if number is not None:
-            self._loading[number].right = False
-            self._ended(self._loading[number], tracked)
-
     def orphan(self, request_id: str) -> bool:
         """The request has ended. True: a load of it still has to be reported."""
         number = self._waiting.get(request_id)
@@ -120,7 +88,6 @@ class Loads:
 
     def _ended(self, loading: Loading, tracked: Mapping[str, Tracked]) -> None:
         offer = loading.offer
-        self._drop(loading)
         if loading.dead:
             offer.finish(LoadOutcome.UNUSED)
         elif loading.right:
@@ -147,11 +114,6 @@ class Loads:
         if owner is not None:
             for part in offer.parts:
                 owner.saved[part.kind] = min(owner.saved[part.kind], part.first)
-
-    def _drop(self, loading: Loading) -> None:
-        del self._loading[loading.number]
-        if self._waiting.get(loading.request_id) == loading.number:
-            del self._waiting[loading.request_id]
 
     def _forget_if_overdue(self, loading: Loading) -> None:
         expires_s = loading.offer.expires_s

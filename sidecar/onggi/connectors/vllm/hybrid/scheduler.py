@@ -7,13 +7,11 @@ takes no failure of single blocks here, only of whole requests that wait for one
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from onggi.client import Client
 from onggi.clock import Clock, monotonic
-from onggi.connectors.vllm.adapters import Adapters
 from onggi.connectors.vllm.events import Events
 from onggi.connectors.vllm.failures import Failures
 from onggi.connectors.vllm.guard import Faults
@@ -26,14 +24,15 @@ from onggi.connectors.vllm.hybrid.tracked import Offer, Tracked
 from onggi.connectors.vllm.keys import RequestKeys
 from onggi.connectors.vllm.metadata import Report, StepPlan
 from onggi.connectors.vllm.offers import Judge
-from onggi.connectors.vllm.pace import Pace
+from onggi.connectors.vllm.requests import Requests
 from onggi.connectors.vllm.scheduler import MISS, MISS_KEPT_S, Answer
 from onggi.connectors.vllm.tally import Tally
 from onggi.connectors.vllm.tracked import NEVER_ASKED
+from onggi_core.identity import Extra
 from onggi_core.wire.requests import LoadOutcome
 
 
-class HybridScheduler:
+class HybridScheduler(Requests[Tracked, Loads]):
     """Decides for all ranks. Called on the engine's thread only."""
 
     def __init__(
@@ -53,23 +52,16 @@ class HybridScheduler:
     ) -> None:
         """clients: one for each kind, with a space for each rank. unit: tokens that every hit is a
         multiple of. weigh: decline what is measured to be dearer to load than to compute."""
+        judge = Judge(unit, tally, disk_wait_s, weigh=weigh)
+        super().__init__(judge, faults=faults, tally=tally, clock=clock, events=events)
         self._clients = clients
         self._kinds = kinds
         self._unit = unit
-        self._faults = faults
-        self._tally = tally
-        self._now_s = clock
         self._pins = pins
-        self.events = events
-        self._adapters = Adapters()
         self._failures = [Failures() for _ in kinds]
-        self._tracked: dict[str, Tracked] = {}
-        self._judge = Judge(unit, tally, disk_wait_s, weigh=weigh)
-        self._pace = Pace()
-        self._offers = Offers(clients, kinds, unit, self._failures, self._judge, events, clock)
-        self._loads = Loads(kinds, unit, ranks, self._failures, self._judge, tally, clock)
+        self._offers = Offers(clients, kinds, unit, self._failures, judge, events, clock)
+        self._loads = Loads(kinds, unit, ranks, self._failures, judge, tally, clock)
         self._saves = Saves(kinds, ranks, self._failures, pins, events)
-        self._life = ""
 
     # ---- what is there
 
@@ -158,13 +150,6 @@ class HybridScheduler:
             tracked.frozen = True  # asked once more, it starts anew; until then nothing is saved
         self._loads.fail(request.request_id)
 
-    def sources(self, request: Any, external_tokens: int) -> tuple[int, int]:
-        """Of the promised tokens, those from host memory and those from disk."""
-        tracked = self._tracked.get(request.request_id)
-        if tracked is None or sum(tracked.sources) != external_tokens:
-            return external_tokens, 0
-        return tracked.sources
-
     # ---- the step
 
     def plan(self, output: Any) -> StepPlan:
@@ -177,29 +162,15 @@ class HybridScheduler:
                     tracked.missed = NEVER_ASKED
             for client in self._clients:
                 client.tidy()
-            if not plan.loads:
-                plan.step = self._pace.planned(
-                    sum(output.num_scheduled_tokens.values()), self._now_s()
-                )
+            self._pace_of(plan, output)
             if all(client.attached for client in self._clients):
                 self._saves.plan(plan, output, self._tracked)
         except Exception as error:  # noqa: BLE001 - see above
             self._faults.note("plan", error)
         return plan
 
-    def reported(self, report: Report, received: Iterable[str]) -> None:
-        """What the workers did. received: requests whose load is over."""
-        if report.step and self._judge.worth is not None:
-            step = self._pace.reported(report.step, self._now_s())
-            if step is not None:
-                self._judge.worth.computed(*step)
-        for number, (blocks, ranks_said) in report.loaded.items():
-            copied_s = report.seconds.get(number, 0.0)
-            self._loads.reported(number, blocks, ranks_said, copied_s, self._tracked)
-        for request_id in received:
-            self._loads.received(request_id, self._tracked)
+    def _saved(self, report: Report) -> None:
         self._saves.reported(report)
-        self.events.reported(report)
 
     @property
     def holds_blocks(self) -> bool:
@@ -218,33 +189,14 @@ class HybridScheduler:
             self._loads.orphan(request.request_id)
         return False
 
-    def reset(self) -> None:
-        """The engine's caches were emptied by hand: nothing stored before is found again by this
-        engine, and what runs now is not kept."""
-        self._life = uuid.uuid4().hex
-        self.events.reset()
-        for tracked in self._tracked.values():
-            self._withdraw(tracked)
-            tracked.frozen = True
-
     def close(self) -> None:
-        for tracked in self._tracked.values():
-            self._withdraw(tracked)
+        super().close()
         for client in self._clients:
             client.close()
 
     # ---- what we know of a request
 
-    def _track(self, request: Any) -> Tracked | None:
-        """Its state; None: not cached (a streaming session, an adapter of unknown version)."""
-        tracked = self._tracked.get(request.request_id)
-        if tracked is not None:
-            return tracked
-        if getattr(request, "resumable", False):
-            return None
-        adapter = self._adapters.extras(request.lora_request)
-        if adapter is None:
-            return None
+    def _remember(self, request: Any, adapter: Sequence[Extra]) -> Tracked:
         chains: dict[int, RequestKeys] = {}
         for kind in self._kinds:
             if kind.block_tokens not in chains:
@@ -252,8 +204,7 @@ class HybridScheduler:
                     request, kind.block_tokens, adapter=adapter, life=self._life
                 )
         keys = tuple(chains[kind.block_tokens] for kind in self._kinds)
-        tracked = self._tracked[request.request_id] = Tracked(request, keys, [0] * len(keys))
-        return tracked
+        return Tracked(request, keys, [0] * len(keys))
 
     def _most(self, request: Any) -> int:
         """Tokens that may be promised: whole units, and never the last one."""

@@ -93,6 +93,9 @@ class Loading:
     right: bool = True
     copied_s: float = 0.0
 
+    def heard(self, blocks: int) -> None:
+        self.right = self.right and blocks > 0
+
 
 @dataclass
 class Tracked:
