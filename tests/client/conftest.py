@@ -32,6 +32,7 @@ sglang_stand_ins = _load("sglang_stand_ins")
 tier_stand_ins = _load("tier_stand_ins")
 _load("tiny_engine")
 _load("grouped_engine")
+_load("engine_stem")
 _load("engine_harness")
 _load("offloading_on_cpu")
 

@@ -12,6 +12,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from engine_stem import Forked, fork_engine
+
 HERE = Path(__file__).parent
 SIDECAR = HERE.parents[1] / "sidecar"
 
@@ -41,7 +43,6 @@ class EngineProcess:
             **os.environ,
             "PYTHONPATH": str(client_folder),
             "ONGGI_SOCKET": socket,
-            "ONGGI_TEST_FD": str(write),
             "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
             "VLLM_CPU_KVCACHE_SPACE": "1",
             "VLLM_CPU_OMP_THREADS_BIND": "nobind",
@@ -53,15 +54,19 @@ class EngineProcess:
         env.update(llm.pop("env", {}))
         self.log = log
         self._log_file = log.open("ab")
-        self._process = subprocess.Popen(
-            [python, str(HERE / "engine_process.py")],
-            stdin=subprocess.PIPE,
-            stdout=self._log_file,
-            stderr=self._log_file,
-            pass_fds=[write],
-            env=env,
-            start_new_session=True,
-        )
+        self._process: subprocess.Popen[bytes] | Forked
+        if env["VLLM_ENABLE_V1_MULTIPROCESSING"] == "0":
+            self._process = fork_engine(python, env, self._log_file.fileno(), write)
+        else:
+            self._process = subprocess.Popen(
+                [python, str(HERE / "engine_process.py")],
+                stdin=subprocess.PIPE,
+                stdout=self._log_file,
+                stderr=self._log_file,
+                pass_fds=[write],
+                env={**env, "ONGGI_TEST_FD": str(write)},
+                start_new_session=True,
+            )
         os.close(write)
         self._replies = os.fdopen(read)
         options: dict[str, Any] = {

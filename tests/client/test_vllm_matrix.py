@@ -22,7 +22,8 @@ from onggi_sidecar.install_client import install_client
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1800)]
 
-SETS = 60
+SETS = 24
+"""For each kind, each of them given to three engines: some two hundred in all."""
 BLOCKS = 220
 """On the device: for the longest set of prompts and little more."""
 

@@ -176,11 +176,11 @@ def test_a_new_engine_finds_what_the_one_before_it_stored(
     assert metrics['vllm:prompt_tokens_cached_by_source{"source": "host"}'] == 46 * BLOCK
 
 
-def test_a_full_prompt_hit_leaves_a_token_to_compute(
+def test_a_prompt_of_whole_chunks_is_found_whole(
     right: dict[str, Any], warm: dict[str, Any]
 ) -> None:
     assert warm["exact"]["tokens"][0] == right["each"][1]
-    assert warm["exact"]["cached"][0] in (47 * BLOCK, 48 * BLOCK - 1)
+    assert warm["exact"]["cached"] == [48 * BLOCK]  # vLLM computes the last token all the same
 
 
 def test_salts_do_not_share(right: dict[str, Any], warm: dict[str, Any]) -> None:
