@@ -159,7 +159,7 @@ class AgentProcess:
             env={**os.environ, "PYTHONPATH": str(SIDECAR)},
         )
         log.close()
-        until = time.monotonic() + 30
+        until = time.monotonic() + ENGINE_WAIT_S
         while not Path(self.socket).exists():
             assert self._process.poll() is None, (self.folder / "agent.log").read_text()[-3000:]
             assert time.monotonic() < until, "the agent did not start"
