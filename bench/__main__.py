@@ -91,7 +91,10 @@ def _options() -> argparse.Namespace:
         "--minutes", type=float, help="for how long scale watches the controller; 30 for a leak"
     )
     parser.add_argument(
-        "--library-scale", type=int, help="measure 1/N of the library's contexts; 1 on a GPU"
+        "--library-scale",
+        type=int,
+        help="measure 1/N of the bytes of the library's contexts: 1 on a GPU, else a multiple of "
+        "32, which is the default",
     )
     parser.add_argument("--result", type=Path, help="where the figures go, as JSON")
     return parser.parse_args()

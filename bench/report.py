@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.entries import shown
+from bench.library.page import side_by_side
 from bench.machine import ROOT, described
 
 PAGE: Final = ROOT / "docs" / "performance.md"
@@ -91,9 +92,11 @@ def ordered(result: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 def figures(result: Mapping[str, Any]) -> str:
     """What stands between the marks."""
     entries = ordered(result)
+    contexts = side_by_side(entries)
     parts = [
         f"{described(dict(result))}.",
         table(entries),
+        *(("### Contexts that do not fit", contexts) if contexts else ()),
         "### What falls short",
         _short(entries),
         "### What could not be measured",

@@ -15,7 +15,7 @@ class Sizes:
     """working_set_bytes: rounds walk through this much on either side, so that no contestant finds
     its bytes in a cache because the round before left them there. times_around: how often, warm-up
     left out. index_blocks: of the memory and re-adoption figures. scale_s: how long the
-    controller of a large cluster is watched. library_scale: the part of their tokens that contexts
+    controller of a large cluster is watched. library_scale: the part of their bytes that contexts
     of the library have, 0 for what fits the machine. peers: False leaves out those that have to be
     installed."""
 

@@ -1,28 +1,28 @@
 """Measures one scenario with torch, and prints one line of JSON.
 
-    PYTHONPATH=sidecar:. python -m bench.library.run --scenario 32k_x4 --scale 4
+    PYTHONPATH=sidecar:. python -m bench.library.run --scenario 32k_x4 --scale 32
 
 --scale 1 measures it at full size, with the shape of an 8B model; meant for a GPU.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
-import statistics
 import tempfile
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
 import torch
 
-from bench.library.scenarios import DEVICE_PART, LARGE, MIB, SCENARIOS, SMALL, Scenario, Shape
-from onggi_library.attention.piece import Piece, Span
-from onggi_library.attention.tiles import Asking, contribution
-from onggi_library.attention.visible import Visibility
+from bench.library.limits import Computing, Copying, Reading, seconds_for
+from bench.library.options import context_of, parser
+from bench.library.scenarios import DEVICE_PART, MIB, Scenario, Shape
+from bench.timing import Contestant, interleaved, median
 from onggi_library.context.context import TieredContext
+from onggi_library.context.report import Flow, Tiers
 from onggi_library.in_process import InProcessAgent
 
 CHUNK: Final = 2048
@@ -30,30 +30,27 @@ CHUNK: Final = 2048
 WARM_UP: Final = 10
 TOKENS: Final = 15
 EXTENT: Final = 16 * MIB
+SCRATCH: Final = "ONGGI_BENCH_SCRATCH"
+"""Where the disk tier goes; the folder for temporary files if it is not set."""
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="one context that does not fit")
-    parser.add_argument("--scenario", required=True, choices=[each.name for each in SCENARIOS])
-    parser.add_argument("--scale", type=int, required=True)
-    options = parser.parse_args()
-    (scenario,) = [each for each in SCENARIOS if each.name == options.scenario]
-    shape = LARGE if options.scale == 1 else SMALL
-    with tempfile.TemporaryDirectory(prefix="onggi-bench-") as folder:
-        print(json.dumps(measure(scenario.scaled(options.scale), shape, Path(folder))), flush=True)
+    scenario, shape = context_of(parser("one context that does not fit").parse_args())
+    with tempfile.TemporaryDirectory(prefix="onggi-bench-", dir=os.environ.get(SCRATCH)) as folder:
+        print(json.dumps(measure(scenario, shape, Path(folder))), flush=True)
 
 
 def measure(scenario: Scenario, shape: Shape, folder: Path) -> dict[str, Any]:
-    device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) - 1))  # one core brings pieces
     whole = scenario.context_bytes(shape)
     room = (whole + whole // 4) // EXTENT * EXTENT + 4 * EXTENT
     tiers: dict[str, Any] = {"memory": room}
     if scenario.on_disk:
         tiers = {"memory": max(4 * EXTENT, whole // 8 // EXTENT * EXTENT)}
-        tiers |= {"disk": 2 * room, "disk_path": folder}
-    agent = InProcessAgent(extent=EXTENT, policy="lru", **tiers)
-    try:
+        tiers |= {"disk": room, "disk_path": folder / "tier"}
+    with ExitStack() as stack:
+        agent = InProcessAgent(extent=EXTENT, policy="lru", **tiers)
+        stack.callback(agent.close)
         context = TieredContext(
             agent.socket,
             layers=shape.layers,
@@ -61,87 +58,98 @@ def measure(scenario: Scenario, shape: Shape, folder: Path) -> dict[str, Any]:
             sinks=scenario.sinks,
             recent=scenario.recent,
         )
-        with context:
-            return _measure(scenario, shape, context, device, whole)
-    finally:
-        agent.close()
+        stack.enter_context(context)
+        run = _Run(scenario, shape, context)
+        prefill_s = run.prefill()
+        limits = run.limits(folder, stack)
+        times = interleaved([run.token, *limits.values()], rounds=TOKENS, warm_up=WARM_UP)
+        return run.seen(dict(zip(("token", *limits), times, strict=True))) | {
+            "context_mib": whole / MIB,
+            "prefill_s": prefill_s,
+        }
 
 
-def _measure(
-    scenario: Scenario, shape: Shape, context: TieredContext, device: str, whole: int
-) -> dict[str, Any]:
-    begun = time.perf_counter()
-    for done in range(0, scenario.tokens, CHUNK):
+class _Run:
+    def __init__(self, scenario: Scenario, shape: Shape, context: TieredContext) -> None:
+        self._scenario = scenario
+        self._shape = shape
+        self._context = context
+        self._device = "cuda" if torch.cuda.is_available() else "cpu"
+        self._before: tuple[Flow, Tiers] | None = None
+        self._tokens = 0
+
+    def prefill(self) -> float:
+        """Seconds of appending alone."""
+        took_s = 0.0
+        for done in range(0, self._scenario.tokens, CHUNK):
+            for layer in range(self._shape.layers):
+                chunk = self._noise(min(CHUNK, self._scenario.tokens - done))
+                begin_s = time.perf_counter()
+                self._context.append(layer, *chunk)
+                self._end()
+                took_s += time.perf_counter() - begin_s
+        return took_s
+
+    def limits(self, folder: Path, stack: ExitStack) -> dict[str, Contestant]:
+        found: dict[str, Contestant] = {"copy": Copying(self._device)}
+        if self._scenario.on_disk:
+            reading = Reading(folder)
+            stack.callback(reading.close)
+            found["disk"] = reading
+        try:
+            found["plain"] = Computing(self._scenario, self._shape, self._device)
+        except RuntimeError:  # torch's word for no memory
+            pass
+        return found
+
+    def token(self, number: int) -> float:
+        """One token's attention, through all layers; its seconds."""
+        if number == WARM_UP:
+            self._before = self._context.report().flow, self._context.tiers()
+        shape = self._shape
+        keys, values = self._noise(1)
+        queries = keys.repeat_interleave(shape.heads // shape.kv_heads, dim=1)
+        begin_s = time.perf_counter()
         for layer in range(shape.layers):
-            count = min(CHUNK, scenario.tokens - done)
-            context.append(layer, *_noise(scenario, shape, count, device))
-    prefill_s = time.perf_counter() - begun
-    for _ in range(WARM_UP):
-        _token(scenario, shape, context, device)
-    before = context.report().flow
-    times = [_token(scenario, shape, context, device) for _ in range(TOKENS)]
-    report = context.report()
-    after = report.flow
-    assert context._held is not None  # noqa: SLF001  the agent's own figures are not in a report
-    tiers = context._held.store.stats()  # noqa: SLF001
-    busy = after.busy_s - before.busy_s
-    waited = after.waited_s - before.waited_s
-    return {
-        "tokens": scenario.tokens,
-        "context_mib": whole / MIB,
-        "budget_mib": report.device_budget_bytes / MIB,
-        "device_mib": report.device_bytes_peak / MIB,
-        "host_mib": tiers["host_used_bytes"] / MIB,
-        "disk_mib": tiers["disk_used_bytes"] / MIB,
-        "brought_mib": (after.brought_bytes - before.brought_bytes) / TOKENS / MIB,
-        "token_s": statistics.median(times),
-        "plain_s": _plain(scenario, shape, device),
-        "prefill_s": prefill_s,
-        "hidden": max(0.0, 1.0 - waited / busy) if busy else 1.0,
-        "sureness": report.sureness,
-        "device": device,
-    }
+            self._context.append(layer, keys, values)
+            self._context.attend(layer, queries)
+        self._end()
+        return time.perf_counter() - begin_s
 
+    def seen(self, times: dict[str, list[float]]) -> dict[str, Any]:
+        assert self._before is not None, "it is set with the first token that counts"
+        report, tiers = self._context.report(), self._context.tiers()
+        before, tiers_before = self._before
+        after = report.flow
+        brought = (after.brought_bytes - before.brought_bytes) / TOKENS
+        read = (tiers.read_bytes - tiers_before.read_bytes) / TOKENS
+        busy, waited = after.busy_s - before.busy_s, after.waited_s - before.waited_s
+        return {
+            "token_s": median(times["token"]),
+            "plain_s": median(times["plain"]) if "plain" in times else None,
+            "copy_s": seconds_for(brought, times["copy"], median),
+            "disk_s": seconds_for(read, times["disk"], median) if "disk" in times else None,
+            "hidden": max(0.0, 1.0 - waited / busy) if busy else 1.0,
+            "budget_mib": report.device_budget_bytes / MIB,
+            "device_mib": report.device_bytes_peak / MIB,
+            "host_mib": tiers.host_bytes / MIB,
+            "disk_mib": tiers.disk_bytes / MIB,
+            "brought_mib": brought / MIB,
+            "read_mib": read / MIB,
+            "queue_mib": report.queue_bytes_peak / MIB,
+            "sureness": report.sureness,
+            "device": self._device,
+        }
 
-def _noise(scenario: Scenario, shape: Shape, count: int, device: str) -> tuple[Any, Any]:
-    size = (scenario.batch, shape.kv_heads, count, shape.head_size)
-    kind = {"dtype": getattr(torch, shape.dtype), "device": device}
-    return torch.randn(size, **kind), torch.randn(size, **kind)
+    def _noise(self, count: int) -> tuple[Any, Any]:
+        shape = self._shape
+        size = (self._scenario.batch, shape.kv_heads, count, shape.head_size)
+        kind = {"dtype": getattr(torch, shape.dtype), "device": self._device}
+        return torch.randn(size, **kind), torch.randn(size, **kind)
 
-
-def _token(scenario: Scenario, shape: Shape, context: TieredContext, device: str) -> float:
-    """One token's attention, through all layers; its seconds."""
-    keys, values = _noise(scenario, shape, 1, device)
-    queries = keys.repeat_interleave(shape.heads // shape.kv_heads, dim=1)
-    begun = time.perf_counter()
-    for layer in range(shape.layers):
-        context.append(layer, keys, values)
-        context.attend(layer, queries)
-    if device == "cuda":
-        torch.cuda.synchronize()
-    return time.perf_counter() - begun
-
-
-def _plain(scenario: Scenario, shape: Shape, device: str) -> float | None:
-    """The same attention where everything is on the device; None: it does not fit there."""
-    try:
-        keys, values = _noise(scenario, shape, scenario.tokens, device)
-    except RuntimeError:  # torch's word for no memory
-        return None
-    queries = _noise(scenario, shape, 1, device)[0]
-    queries = queries.repeat_interleave(shape.heads // shape.kv_heads, dim=1)
-    at = Span(scenario.tokens - 1, 1)
-    asking = Asking(queries, at, shape.head_size, shape.head_size**-0.5, Visibility())
-    piece = Piece(Span(0, scenario.tokens), keys, values)
-    times = []
-    for _ in range(5):
-        begun = time.perf_counter()
-        for _ in range(shape.layers):
-            contribution(asking, piece)
-        if device == "cuda":
+    def _end(self) -> None:
+        if self._device == "cuda":
             torch.cuda.synchronize()
-        times.append(time.perf_counter() - begun)
-    return statistics.median(times)
 
 
 if __name__ == "__main__":

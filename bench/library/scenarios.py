@@ -1,4 +1,4 @@
-"""Four contexts that do not fit, at full size and scaled to a machine without a GPU."""
+"""Four contexts that do not fit, at full size and scaled to a machine without a GPU by one factor."""
 
 from __future__ import annotations
 
@@ -23,14 +23,21 @@ class Shape:
     def token_bytes(self) -> int:
         return 2 * self.layers * self.kv_heads * self.head_size * self.item_bytes
 
+    @property
+    def said(self) -> str:
+        return (
+            f"{self.layers} layers of {self.kv_heads} key heads of {self.head_size} in {self.dtype}"
+            f" ({self.token_bytes // 1024} KiB a token)"
+        )
+
 
 LARGE: Final = Shape(32, 32, 8, 128, "bfloat16", 2)
 """As Llama 3.1 8B: 128 KiB a token."""
 SMALL: Final = Shape(4, 8, 2, 64, "float32", 4)
 """4 KiB a token; float32, in which every processor computes."""
-SCALE: Final = 4
-"""Of the tokens, where the shape is SMALL."""
-QUICK_SCALE: Final = 16
+SCALE: Final = LARGE.token_bytes // SMALL.token_bytes
+"""The factor where there is no GPU: bytes of a token. There are as many tokens as at full size."""
+QUICK_SCALE: Final = 16 * SCALE
 DEVICE_PART: Final = 4
 """The device's budget is one in so many bytes of the context."""
 
@@ -47,16 +54,12 @@ class Scenario:
     recent: int
     on_disk: bool
 
-    def scaled(self, scale: int) -> Scenario:
-        return replace(
-            self,
-            tokens=self.tokens // scale,
-            sinks=self.sinks // scale,
-            recent=self.recent // scale,
-        )
-
     def context_bytes(self, shape: Shape) -> int:
         return self.tokens * self.batch * shape.token_bytes
+
+    @property
+    def said(self) -> str:
+        return f"{self.tokens // K}K tokens, batch {self.batch}"
 
 
 K: Final = 1024
@@ -66,3 +69,24 @@ SCENARIOS: Final = (
     Scenario("256k_x1", 256 * K, 1, 512, 2 * K, on_disk=False),
     Scenario("512k_x1_disk", 512 * K, 1, 512, 2 * K, on_disk=True),
 )
+
+
+def scaled(scenario: Scenario, scale: int) -> tuple[Scenario, Shape]:
+    """A context of one part in `scale` of the bytes: 1 is the full size, SCALE a small model's, and
+    a multiple of SCALE has fewer tokens too. Raises ValueError."""
+    if scale == 1:
+        return scenario, LARGE
+    fewer, rest = divmod(scale, SCALE)
+    if rest or scale < SCALE:
+        raise ValueError(f"scale is {scale}; use 1 for the full size, or a multiple of {SCALE}")
+    some = replace(
+        scenario,
+        tokens=scenario.tokens // fewer,
+        sinks=scenario.sinks // fewer,
+        recent=scenario.recent // fewer,
+    )
+    return some, SMALL
+
+
+def by_name(name: str) -> Scenario:
+    return next(scenario for scenario in SCENARIOS if scenario.name == name)

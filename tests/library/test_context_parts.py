@@ -1,7 +1,6 @@
 """The parts of a context in tiers: shares of the device, pieces, names, what is learned, lanes."""
 
 import threading
-import weakref
 from array import array
 from typing import Any
 
@@ -11,8 +10,7 @@ from hypothesis import strategies as st
 
 torch: Any = pytest.importorskip("torch", reason="torch is not installed here")
 
-from tests.library.tiered_kit import agent, noise  # noqa: E402
-from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+from tests.library.tiered_kit import Counting, agent, noise  # noqa: E402
 
 from onggi_library.context.attention_map import SEEN_MIN, AttentionMap  # noqa: E402
 from onggi_library.context.context import TieredContext  # noqa: E402
@@ -95,8 +93,9 @@ def test_names_of_contexts_that_one_was_made_from() -> None:
     assert not set(here.keys(here.new(3))) & set(here.keys(mine))
     assert [here.mine(number) for number in mine] == [False] * 3
     assert here.mine(0)
-    here.keep([0])
+    here.keep_all()
     assert not here.mine(0)
+    assert here.mine(here.new(1)[0])
     assert Names(b"c" * 16).adopt(here.origins, mine)[0] >> 48 == 2
 
 
@@ -165,36 +164,6 @@ def test_a_lane_fills_its_two_places_in_turn_and_raises_what_went_wrong() -> Non
     assert float(lane.begin(fill(5.0))().sum()) == 10.0
     assert float(one.sum()) == 2.0
     lane.close()
-
-
-class Counting(TorchDispatchMode):
-    """Bytes of all tensors that are made while it is on and still live."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.there: set[int] = set()
-        self.live = self.peak = 0
-
-    def __torch_dispatch__(
-        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        out = function(*args, **(kwargs or {}))
-        for tensor in out if isinstance(out, (tuple, list)) else (out,):
-            if isinstance(tensor, torch.Tensor):
-                self._count(tensor.untyped_storage())
-        return out
-
-    def _count(self, storage: Any) -> None:
-        at, nbytes = storage._cdata, storage.nbytes()
-        if at not in self.there:
-            self.there.add(at)
-            self.live += nbytes
-            self.peak = max(self.peak, self.live)
-            weakref.finalize(storage, self._gone, at, nbytes)
-
-    def _gone(self, at: int, nbytes: int) -> None:
-        self.there.discard(at)
-        self.live -= nbytes
 
 
 def test_what_is_made_at_all_does_not_grow_with_the_context() -> None:

@@ -1,10 +1,12 @@
 """Agents, shapes and reference attention for the tests of contexts in tiers."""
 
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from onggi_library.in_process import InProcessAgent
 
@@ -48,3 +50,33 @@ def reference(
         seen &= key > query - window
     scores = scores.masked_fill(~seen, float("-inf"))
     return torch.softmax(scores, dim=-1) @ values
+
+
+class Counting(TorchDispatchMode):
+    """Bytes of all tensors that are made while it is on and still live."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.there: set[int] = set()
+        self.live = self.peak = 0
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        out = function(*args, **(kwargs or {}))
+        for tensor in out if isinstance(out, (tuple, list)) else (out,):
+            if isinstance(tensor, torch.Tensor):
+                self._count(tensor.untyped_storage())
+        return out
+
+    def _count(self, storage: Any) -> None:
+        at, nbytes = storage._cdata, storage.nbytes()
+        if at not in self.there:
+            self.there.add(at)
+            self.live += nbytes
+            self.peak = max(self.peak, self.live)
+            weakref.finalize(storage, self._gone, at, nbytes)
+
+    def _gone(self, at: int, nbytes: int) -> None:
+        self.there.discard(at)
+        self.live -= nbytes

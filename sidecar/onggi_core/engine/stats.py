@@ -7,12 +7,16 @@ from itertools import islice
 from typing import Any, Final
 
 from onggi_core.engine.state import State
+from onggi_core.index.weight import weight
 
 CLIENTS_MAX: Final = 64
 """Named in a snapshot: an engine has a client a rank and one for its scheduler."""
 
 NAME_CHARS_MAX: Final = 64
 """Of a client's own name for itself; it may send 64 KiB of it."""
+
+OWNER_BYTES: Final = 4
+"""Of a page, in its region."""
 
 
 def snapshot(state: State) -> dict[str, Any]:
@@ -36,6 +40,7 @@ def snapshot(state: State) -> dict[str, Any]:
         "host_pages": state.host.used_pages,
         "disk_pages": state.disk.used_pages,
         "blocks": len(state.blocks),
+        "index_bytes": _index_bytes(state),
         "shown_blocks": state.board.shown_blocks,
         "unshown_blocks": state.board.unshown_blocks,
         "sessions": len(state.sessions),
@@ -56,6 +61,15 @@ def snapshot(state: State) -> dict[str, Any]:
         + sum(len(write.blocks) for write in state.writes.values()),
         **dataclasses.asdict(state.counters),
     }
+
+
+def _index_bytes(state: State) -> int:
+    """Of the heap: what is known of all blocks, and who may go. Without the board, which lies in
+    the arena's file."""
+    tiers = (state.host, state.disk)
+    columns = [part for tier in tiers for part in (tier.pages, tier.ranking)]
+    owners = OWNER_BYTES * sum(tier.used_pages for tier in tiers)
+    return weight(state.blocks, *state.blocks.tables, *columns, state.sights) + owners
 
 
 def _clients(state: State) -> list[dict[str, Any]]:

@@ -35,6 +35,14 @@ class Boxes:
         """By the piece's number."""
         return self._boxes
 
+    @property
+    def nbytes(self) -> int:
+        return sum(
+            part.numel() * part.element_size()
+            for one in self._boxes
+            for part in (one.low, one.high, one.value)
+        )
+
     def reorder(self, order: Sequence[int]) -> None:
         rows = list(order)
         self._boxes = [

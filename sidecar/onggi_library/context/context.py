@@ -21,7 +21,7 @@ from onggi_library.context.errors import ContextLost
 from onggi_library.context.geometry import Geometry, geometry_of
 from onggi_library.context.held import Held
 from onggi_library.context.names import NONCE_BYTES, Names
-from onggi_library.context.report import Flow, Report
+from onggi_library.context.report import Flow, Report, Tiers
 from onggi_library.context.saved import Saved, Shelf
 from onggi_library.context.share import Wanted
 from onggi_library.context.store import PageStore
@@ -95,19 +95,16 @@ class TieredContext:
         return self._held.layers[layer].length if self._held is not None else 0
 
     def report(self) -> Report:
-        held = self._held
-        return Report(
-            sequences=self.batch,
-            tokens=self.length(),
-            device_bytes=held.memory.used_bytes if held else 0,
-            device_bytes_peak=held.memory.peak_bytes if held else 0,
-            device_budget_bytes=self._wanted.device_bytes,
-            tier_bytes=held.tier_bytes if held else 0,
-            hot_pieces=len(held.side.hot.kept) if held else 0,
-            hot_places=held.side.hot.places if held else 0,
-            sureness=self.learned.sureness,
-            flow=held.flow(self.flow) if held else replace(self.flow),
-        )
+        """What is where, and what it cost."""
+        if self._held is not None:
+            return self._held.report(self.flow, self.learned.sureness)
+        budget = self._wanted.device_bytes
+        return Report(budget, self.learned.sureness, replace(self.flow))
+
+    def tiers(self) -> Tiers:
+        """What lies below the device. Raises ValueError while nothing was appended, ContextLost if
+        the agent does not answer."""
+        return self._started().tiers()
 
     # ---- growing and attending
 

@@ -3,23 +3,29 @@ on the device and in the tiers."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from onggi_core.wire.requests import SpaceSpec
 from onggi_library.context.attention_map import Spot
 from onggi_library.context.boxes import Boxes
 from onggi_library.context.device import DeviceSide
+from onggi_library.context.errors import ContextLost
 from onggi_library.context.geometry import Geometry
 from onggi_library.context.layer import Layer
 from onggi_library.context.memory import DeviceMemory
 from onggi_library.context.names import Names
-from onggi_library.context.report import Flow
+from onggi_library.context.report import Flow, Report, Tiers
 from onggi_library.context.saved import Saved
 from onggi_library.context.share import Share, Wanted, share
 from onggi_library.context.store import PageStore
+
+
+PIECE_BYTES: Final = 256
+"""What is known of a piece: its bounds, its entry in the map of attention. Counted by a test."""
 
 
 class Held:
@@ -69,6 +75,37 @@ class Held:
             for bounds in self.side.cut.pieces(layer.middle_end)
         ]
 
+    def report(self, before: Flow, sureness: float | None) -> Report:
+        memory, hot, queue = self.memory, self.side.hot, self.side.bringer.queue
+        return Report(
+            memory.budget_bytes,
+            sureness,
+            self.flow(before),
+            sequences=self.batch,
+            tokens=self.layers[0].length,
+            device_bytes=memory.used_bytes,
+            device_bytes_peak=memory.peak_bytes,
+            tier_bytes=self.tier_bytes,
+            hot_pieces=len(hot.kept),
+            hot_places=hot.places,
+            metadata_bytes=self._metadata_bytes(),
+            bounds_bytes=sum(boxes.nbytes for boxes in self.boxes),
+            queue_bytes=queue.nbytes,
+            queue_bytes_peak=queue.peak_bytes,
+        )
+
+    def tiers(self) -> Tiers:
+        """Raises ContextLost."""
+        stats = self.store.stats()
+        if not stats:
+            raise ContextLost("the agent does not answer; nobody knows what it keeps")
+        return Tiers(
+            host_bytes=stats["host_used_bytes"],
+            disk_bytes=stats["disk_used_bytes"],
+            index_bytes=stats["index_bytes"],
+            read_bytes=stats["read_bytes"],
+        )
+
     def flow(self, before: Flow) -> Flow:
         """With what came by since the side was made."""
         side = self.side
@@ -107,8 +144,10 @@ class Held:
 
     def save(self, fields: dict[str, str | int], tokens: list[list[int]]) -> Saved:
         """Have everything in the tiers, to stay there when this ends."""
+        for layer in self.layers:
+            layer.sweep(self.store)  # what is nobody's now is not to stay
         blocks = [layer.all_blocks(self.store) for layer in self.layers]
-        self.names.keep(number for rows in blocks for row in rows for number in row)
+        self.names.keep_all()
         return Saved(fields, tokens, self.geometry, list(self.names.origins), blocks)
 
     def take_over(self, saved: Saved) -> None:
@@ -137,6 +176,11 @@ class Held:
                 part = rows[:, (begin - first) * block : (bounds.end - first) * block]
                 before = (begin - bounds.first) * block
                 self.side.hot.grow((layer, bounds.first), before, part)
+
+    def _metadata_bytes(self) -> int:
+        rows = {id(row): row for layer in self.layers for row in layer.known_rows()}
+        pieces = sum(len(self.side.cut.pieces(layer.middle_end)) for layer in self.layers)
+        return sum(map(sys.getsizeof, rows.values())) + PIECE_BYTES * pieces
 
     def _side(self, mine: Share, batch: int) -> DeviceSide:
         return DeviceSide(self.geometry, mine, batch, self.memory, self.store, self.names)

@@ -215,8 +215,11 @@ class Layer:
 
     def everything(self) -> list[int]:
         """The numbers of all blocks that the layer has in the tiers."""
-        rows = [*self._left.values(), *self.rows]
-        return sorted({number for row in rows for number in row})
+        return sorted({number for row in self.known_rows() for number in row})
+
+    def known_rows(self) -> list[array[int]]:
+        """The numbers of each sequence's blocks, those included that it may have no more."""
+        return [*self._left.values(), *self.rows]
 
     def give_back(self) -> None:
         """The device's memory; nothing of the layer may be used any more."""

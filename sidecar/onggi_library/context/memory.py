@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Final
 
 import torch
+
+DEVICES: Final = ("cpu", "cuda")
 
 
 class DeviceMemory:
     """Gives tensors out of a budget. Whoever gives one back must not use it any more."""
 
     def __init__(self, budget_bytes: int, device: Any) -> None:
+        """Raises ValueError for a device to which nobody here can bring anything."""
+        if (kind := torch.device(device).type) not in DEVICES:
+            raise ValueError(
+                f"keys and values are on {kind}; a context in tiers is for {' and '.join(DEVICES)}"
+            )
         self.budget_bytes = budget_bytes
         self.device = device
         self.used_bytes = 0
@@ -27,7 +34,8 @@ class DeviceMemory:
             )
         self.used_bytes += nbytes
         self.peak_bytes = max(self.peak_bytes, self.used_bytes)
-        return torch.empty(shape, dtype=dtype, device=self.device)
+        with torch.inference_mode(mode=False):  # else no other thread might write to it
+            return torch.empty(shape, dtype=dtype, device=self.device)
 
     def give_back(self, memory: Any) -> None:
         self.used_bytes -= memory.numel() * memory.element_size()

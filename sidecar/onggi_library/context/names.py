@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import struct
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from onggi_core.identity import DIGEST_BYTES
@@ -27,7 +27,7 @@ class Names:
     def __init__(self, nonce: bytes) -> None:
         self.origins = [nonce]
         self._next = 0
-        self._kept: set[int] = set()
+        self._mine_from = 0
 
     def new(self, count: int) -> range:
         """So many numbers that nobody has."""
@@ -43,13 +43,13 @@ class Names:
         there = [self.origins.index(nonce) << _ORIGIN_SHIFT for nonce in origins]
         return array("Q", [there[n >> _ORIGIN_SHIFT] | n & _NUMBER for n in row])
 
-    def keep(self, numbers: Iterable[int]) -> None:
-        """These are no more this context's alone: it was saved."""
-        self._kept.update(numbers)
+    def keep_all(self) -> None:
+        """What was made so far is no more this context's alone: it was saved."""
+        self._mine_from = self._next
 
     def mine(self, number: int) -> bool:
         """Whether the block ends with this context: it made it, and nobody else was told."""
-        return number >> _ORIGIN_SHIFT == 0 and number not in self._kept
+        return self._mine_from <= number <= _NUMBER
 
     def key(self, number: int) -> bytes:
         nonce = self.origins[number >> _ORIGIN_SHIFT]

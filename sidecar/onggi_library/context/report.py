@@ -36,14 +36,33 @@ class Flow:
 class Report:
     """Of the moment."""
 
-    sequences: int
-    tokens: int
-    device_bytes: int
-    device_bytes_peak: int
     device_budget_bytes: int
-    tier_bytes: int
-    hot_pieces: int
-    hot_places: int
     sureness: float | None
     """See AttentionMap.sureness."""
     flow: Flow
+    sequences: int = 0
+    tokens: int = 0
+    device_bytes: int = 0
+    device_bytes_peak: int = 0
+    tier_bytes: int = 0
+    hot_pieces: int = 0
+    hot_places: int = 0
+    metadata_bytes: int = 0
+    """What the context knows of its blocks and pieces."""
+    bounds_bytes: int = 0
+    """Of bounds, which an epsilon needs: on the device, and no part of its budget."""
+    queue_bytes: int = 0
+    """Asked for ahead of its use: pieces on their way, and the one that the agent was told of."""
+    queue_bytes_peak: int = 0
+
+
+@dataclass(frozen=True)
+class Tiers:
+    """Of the moment, as the agent says, whomever else it serves."""
+
+    host_bytes: int
+    disk_bytes: int
+    index_bytes: int
+    """What the agent knows of all blocks."""
+    read_bytes: int
+    """From disk to host memory, since the agent began."""

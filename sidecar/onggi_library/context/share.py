@@ -14,7 +14,10 @@ from onggi_core.quantity import spell_bytes
 IN_FLIGHT: Final = 2
 """Pieces on the device at a time that do not stay: one is computed, one is on its way."""
 PIECE_TOKENS_MAX: Final = 8192
-"""Longer pieces are moved no faster: at 4 KiB a token one is 32 MiB."""
+"""Longer pieces are moved no faster,"""
+PIECE_BYTES_MAX: Final = 32 * 1024 * 1024
+"""nor larger ones, over all sequences; one block at least. The one that is on its way and the one
+that the agent is told of are 64 MiB then, whatever the budget."""
 IN_FLIGHT_SHARE: Final = 4
 """One in so many bytes of the budget at most is for pieces in flight, where that is more than the
 smallest."""
@@ -62,7 +65,7 @@ def share(wanted: Wanted, batch: int, row_bytes: int) -> Share:
             f"tokens and {sinks} blocks of sinks need at least {least} ({spell_bytes(least)}): "
             "use that, fewer sinks, or smaller blocks"
         )
-    most = _blocks(PIECE_TOKENS_MAX, wanted.block_tokens)
+    most = min(_blocks(PIECE_TOKENS_MAX, wanted.block_tokens), max(1, PIECE_BYTES_MAX // block))
     spare = wanted.device_bytes - least
     piece = 1 + min(most - 1, spare // IN_FLIGHT_SHARE // (IN_FLIGHT * block))
     spare -= IN_FLIGHT * (piece - 1) * block

@@ -22,6 +22,27 @@ class Order(NamedTuple):
     """As bytes of an array of type code Q: equal ones are the same blocks."""
 
 
+class Queue:
+    """Bytes that were asked for ahead of their use: of pieces on their way, and of the one that the
+    agent was told of."""
+
+    def __init__(self) -> None:
+        self._coming = self._told = 0
+        self.peak_bytes = 0
+
+    @property
+    def nbytes(self) -> int:
+        return self._coming + self._told
+
+    def begun(self, nbytes: int, told: int) -> None:
+        self._coming += nbytes
+        self._told = told
+        self.peak_bytes = max(self.peak_bytes, self.nbytes)
+
+    def given(self, nbytes: int) -> None:
+        self._coming -= nbytes
+
+
 class Bringer:
     """Brings pieces through a lane. One that was begun ahead is used if it is what is wanted."""
 
@@ -32,22 +53,44 @@ class Bringer:
         self._lane = lane
         self._ahead: tuple[Order, Callable[[], Any]] | None = None
         self.brought_bytes = 0
+        self.queue = Queue()
 
     def look_ahead(self, order: Order, then: Order | None = None) -> None:
         """Begin to bring what will be asked for next. then: what comes after it."""
         if self._ahead is None or self._ahead[0] != order:
+            self.forget()
             self._ahead = (order, self._begin(order, then))
 
     def bring(self, order: Order, then: Order | None = None) -> Callable[[], Any]:
         """Rows [batch, tokens, width] on the device. Raises ContextLost where it is waited for.
         then: what comes after it, which the agent may bring up from disk meanwhile."""
-        ahead, self._ahead = self._ahead, None
-        if ahead is not None and ahead[0] == order:
-            return ahead[1]
+        if self._ahead is not None and self._ahead[0] == order:
+            (_, coming), self._ahead = self._ahead, None
+            return coming
+        self.forget()
         return self._begin(order, then)
 
+    def forget(self) -> None:
+        """What was begun ahead is not what is wanted; it comes, and nobody takes it."""
+        if self._ahead is not None:
+            self.queue.given(self._bytes_of(self._ahead[0]))
+            self._ahead = None
+
     def _begin(self, order: Order, then: Order | None) -> Callable[[], Any]:
-        return self._lane.begin(lambda place: self._fill(order, then, place))
+        self.queue.begun(self._bytes_of(order), self._bytes_of(then) if then is not None else 0)
+        coming = self._lane.begin(lambda place: self._fill(order, then, place))
+
+        def give() -> Any:
+            try:
+                return coming()
+            finally:
+                self.queue.given(self._bytes_of(order))
+
+        return give
+
+    def _bytes_of(self, order: Order) -> int:
+        blocks = order.bounds.end - order.bounds.first
+        return len(set(order.numbers)) * blocks * self._geometry.page_bytes
 
     def _keys(self, packed: bytes) -> list[bytes]:
         numbers = array("Q")

@@ -11,7 +11,7 @@ from transformers.cache_utils import CacheLayerMixin
 from onggi_core.quantity import parse_size
 from onggi_library.context.attention_map import AttentionMap
 from onggi_library.context.context import BLOCK_TOKENS, TieredContext
-from onggi_library.context.report import Report
+from onggi_library.context.report import Report, Tiers
 from onggi_library.in_process import InProcessAgent
 from onggi_library.manager.sizes import extent_of
 from onggi_library.transformers.handle import Handle
@@ -100,6 +100,10 @@ class OnggiCache(Cache):  # type: ignore[misc]
     def report(self) -> Report:
         """What is where, and what it cost."""
         return self.context.report()
+
+    def tiers(self) -> Tiers:
+        """What lies below the device. Raises ValueError while there is nothing, ContextLost."""
+        return self.context.tiers()
 
     # ---- under a name
 
