@@ -1,4 +1,4 @@
-"""The library's contexts side by side, for the page: what fits, what a token costs, what lies where."""
+"""The library's contexts side by side: what fits, what a token costs, what lies where."""
 
 from __future__ import annotations
 

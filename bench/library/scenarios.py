@@ -1,4 +1,4 @@
-"""Four contexts that do not fit, at full size and scaled to a machine without a GPU by one factor."""
+"""Four contexts that do not fit, at full size and by one factor smaller, without a GPU."""
 
 from __future__ import annotations
 

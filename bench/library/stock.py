@@ -1,6 +1,6 @@
 """Tries a context without Onggi: all keys and values on a device of some size, and one token.
 
-    PYTHONPATH=sidecar:. python -m bench.library.stock --scenario 32k_x4 --scale 32 --bytes 134217728
+    python -m bench.library.stock --scenario 32k_x4 --scale 32 --bytes 200000000
 
 Prints one line of JSON: whether it fits, and how far it came. The device is made no larger than it
 is told: on a GPU by torch's share of its memory, without one by the kernel's limit on this

@@ -163,7 +163,7 @@ def test_what_is_computed_reads_its_own_piece_whatever_stream_runs_first(
         return write
 
     def compute(rows: Memory) -> None:
-        gpu.main.add(lambda: seen.append((rows.tensor.flatten().tolist())))
+        gpu.main.add(lambda: seen.append(rows.tensor.flatten().tolist()))
 
     numbers = itertools.count(1)
     number = next(numbers)

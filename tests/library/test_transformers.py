@@ -12,6 +12,7 @@ transformers: Any = pytest.importorskip("transformers", reason="transformers is 
 from tests.library.tiered_kit import MIB, agent  # noqa: E402
 from tests.library.transformers_kit import (  # noqa: E402
     BLOCK,
+    COMMON,
     FAMILIES,
     GROUPED,
     NEAR,
@@ -58,7 +59,7 @@ def test_left_padded_batches(family: str, tiers: Path) -> None:
     check_alike(family, tiers, ids, attention_mask=mask)
 
 
-@pytest.mark.parametrize("family", ["llama", "mistral", "gemma2", "gemma3", "deepseek_v3"])
+@pytest.mark.parametrize("family", ["llama", "mistral", "gemma2", "gemma3"])
 def test_beams(family: str, tiers: Path) -> None:
     check_alike(family, tiers, prompt(2, 200), num_beams=3)
 
@@ -171,6 +172,9 @@ def test_models_that_keep_other_things_are_refused() -> None:
     config.layer_types = ["full_attention", "linear_attention", "full_attention"]
     with pytest.raises(ValueError, match="has layers of linear_attention"):
         OnggiCache(config, device_bytes=MIB, memory=MIB)
+    latent = transformers.DeepseekV3Config(**COMMON, kv_lora_rank=16)
+    with pytest.raises(ValueError, match="keeps 16 numbers a token and makes keys of them itself"):
+        OnggiCache(latent, device_bytes=MIB, memory=MIB)
 
 
 def test_what_would_not_be_exact_is_refused(tiers: Path) -> None:

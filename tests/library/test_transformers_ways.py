@@ -1,5 +1,5 @@
-"""Ways to generate over an OnggiCache: with guesses, in changing batches, in other processes, within
-a budget that is measured."""
+"""Ways to generate over an OnggiCache: with guesses, in changing batches, within a budget that is
+measured, in other processes."""
 
 import os
 import re
@@ -43,7 +43,7 @@ def tiers() -> Iterator[Path]:
 # ---- guesses, batches
 
 
-@pytest.mark.parametrize("family", ["llama", "mistral", "gemma3", "deepseek_v3"])
+@pytest.mark.parametrize("family", ["llama", "mistral", "gemma3"])
 def test_prompt_lookup_takes_back_what_it_guessed(family: str, tiers: Path) -> None:
     ids = prompt(1, 60).repeat(1, 4)  # so that there is something to look up
     stock, ours = pair(family)
@@ -79,7 +79,7 @@ def test_a_model_that_guesses_assists(family: str, tiers: Path) -> None:
     assert any(lengths), "no guess was taken back, so nothing was shown"
 
 
-@pytest.mark.parametrize("family", ["llama", "qwen3", "mistral", "gemma2", "gemma3", "deepseek_v3"])
+@pytest.mark.parametrize("family", ["llama", "qwen3", "mistral", "gemma2", "gemma3"])
 def test_batches_are_repeated_selected_from_and_cropped(family: str, tiers: Path) -> None:
     stock, ours = pair(family)
     ids, next_ids = prompt(2, 150), prompt(2, 9)
@@ -123,7 +123,8 @@ def test_inference_mode_and_what_comes_after_it(tiers: Path) -> None:
     """Tensors that are made in it may not be written to outside, and other threads are outside."""
     stock, ours = pair("llama")
     ids, more = prompt(1, 200), prompt(1, 9)
-    exact = stock(torch.cat([ids, more], dim=1), use_cache=False).logits[:, -9:]
+    with torch.no_grad():
+        exact = stock(torch.cat([ids, more], dim=1), use_cache=False).logits[:, -9:]
     with cache_for(ours, tiers) as cache:
         with torch.inference_mode():
             ours(ids, past_key_values=cache)
@@ -146,26 +147,26 @@ def made(model: Any, ids: Any, cache: Any) -> int:
             ids,
             past_key_values=cache,
             attention_mask=torch.ones_like(ids),
-            max_new_tokens=12,
+            max_new_tokens=3,
             do_sample=False,
-            prefill_chunk_size=64,
+            prefill_chunk_size=100,
         )
     return counting.peak
 
 
-@pytest.mark.parametrize("family", ["llama", "gemma3", "deepseek_v3"])
+@pytest.mark.parametrize("family", ["llama", "gemma3"])
 def test_a_longer_prompt_takes_no_more_of_the_device(family: str, tiers: Path) -> None:
     _, ours = pair(family)
-    short, long = prompt(1, 400), prompt(1, 1600)
+    short, long = prompt(1, 300), prompt(1, 900)
     peaks, stock_peaks = [], []
     for ids in (short, long):
         with cache_for(ours, tiers) as cache:
             peaks.append(made(ours, ids, cache))
         stock_peaks.append(made(ours, ids, transformers.DynamicCache(config=ours.config)))
     more = long.shape[1] - short.shape[1]
-    ids_bytes = 8 * long.itemsize * more  # ids, masks and positions of each token, some times over
-    assert peaks[1] - peaks[0] <= ids_bytes
-    assert stock_peaks[1] - stock_peaks[0] >= more * row_bytes(ours) > 2 * ids_bytes
+    ids_masks_positions = 4 * ids.itemsize * more
+    assert peaks[1] - peaks[0] <= ids_masks_positions < more * row_bytes(ours)
+    assert stock_peaks[1] - stock_peaks[0] >= more * row_bytes(ours)
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen3", "gpt_neox"])
@@ -238,8 +239,7 @@ def there(program: str, *arguments: object, cwd: Path = ROOT) -> None:
 
 
 def keep(socket: Path, families: tuple[str, ...]) -> dict[str, tuple[Any, Any]]:
-    """Save three quarters of a prompt of each; tokens and logits of the whole, by the stock model.
-    """
+    """Save three quarters of a prompt; tokens and logits of all of it, by the stock model."""
     exact = {}
     ids = prompt(1, 200)
     for family in families:
@@ -260,7 +260,7 @@ def check_same(exact: dict[str, tuple[Any, Any]], path: Path) -> None:
 
 
 def test_a_saved_prompt_is_used_by_another_process(tiers: Path, tmp_path: Path) -> None:
-    families = ("llama", "gemma3", "gpt_neox", "deepseek_v3")
+    families = ("llama", "gemma3", "gpt_neox")
     exact = keep(tiers, families)
     there(THERE, tiers, tmp_path / "found", *families)
     check_same(exact, tmp_path / "found")

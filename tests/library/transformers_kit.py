@@ -49,21 +49,6 @@ FAMILIES: dict[str, Callable[[], Any]] = {
         sliding_window=40,
         layer_types=["sliding_attention", "sliding_attention", "full_attention"],
     ),
-    "deepseek_v3": lambda: transformers.DeepseekV3Config(
-        **COMMON,
-        num_key_value_heads=4,
-        q_lora_rank=16,
-        kv_lora_rank=16,
-        qk_nope_head_dim=8,
-        qk_rope_head_dim=8,
-        v_head_dim=12,
-        moe_intermediate_size=16,
-        n_routed_experts=4,
-        n_group=1,
-        topk_group=1,
-        num_experts_per_tok=2,
-        first_k_dense_replace=1,
-    ),
 }
 BLOCK = 16
 NEAR = 2e-5
@@ -88,14 +73,10 @@ def row_bytes(model: Any) -> int:
     config = model.config
     heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
     size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    if hasattr(config, "v_head_dim"):  # values of another size than keys
-        return heads * (config.qk_head_dim + config.v_head_dim) * 4
     return 2 * heads * size * 4
 
 
-def cache_for(
-    of: Any, socket: str | PathLike[str], batch: int = 1, **settings: Any
-) -> OnggiCache:
+def cache_for(of: Any, socket: str | PathLike[str], batch: int = 1, **settings: Any) -> OnggiCache:
     """One whose device budget is 14 blocks a sequence: 75 tokens a layer."""
     given = {"device_bytes": 14 * BLOCK * row_bytes(of) * batch, "sinks": BLOCK, "recent": BLOCK}
     given |= {"block_tokens": BLOCK, "socket": socket, "model": "tiny", **settings}

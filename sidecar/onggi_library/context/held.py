@@ -23,7 +23,6 @@ from onggi_library.context.saved import Saved
 from onggi_library.context.share import Share, Wanted, share
 from onggi_library.context.store import PageStore
 
-
 PIECE_BYTES: Final = 256
 """What is known of a piece: its bounds, its entry in the map of attention. Counted by a test."""
 

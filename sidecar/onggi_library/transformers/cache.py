@@ -196,6 +196,11 @@ def _layers_of(text: Any) -> int:
             f"{text.model_type} has layers of {', '.join(others)}; an OnggiCache is for models all "
             f"of whose layers are {', '.join(LAYER_TYPES)}"
         )
+    if latent := getattr(text, "kv_lora_rank", None):
+        raise ValueError(
+            f"{text.model_type} keeps {latent} numbers a token and makes keys of them itself; an "
+            "OnggiCache is for models whose attention reads what their cache keeps"
+        )
     if shared := getattr(text, "num_kv_shared_layers", 0):
         raise ValueError(
             f"{text.model_type} has {shared} layers that use other layers' keys and values; an "
