@@ -7,8 +7,9 @@ import json
 import os
 import re
 import sys
+import time
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, Future, ProcessPoolExecutor, wait
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Final
@@ -35,6 +36,8 @@ ignored."""
 TOKENS_MAX: Final = 10**12
 """Of a size: a hundred times what the largest nodes hold of the smallest models."""
 JOBS_MAX: Final = 1024
+TELL_EVERY_S: Final = 5.0
+"""How far it is. A replay that is over sooner says nothing but its table."""
 _UNITS: Final = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9}
 
 
@@ -105,6 +108,9 @@ def _check_out(out: Path) -> None:
         raise ValueError(f"--out is {out}, should be in a folder that exists")
     if out.is_dir():
         raise ValueError(f"--out is {out}, a folder; should be a file, such as {out / 'rates.svg'}")
+    if out.suffix.lower() != ".svg":
+        right = out.with_suffix(".svg")
+        raise ValueError(f"--out is {out}, should end in .svg, which is what is drawn: {right}")
     if not os.access(out if out.exists() else out.parent, os.W_OK):
         raise ValueError(f"--out is {out}, should be where uid {os.geteuid()} may write")
 
@@ -113,7 +119,7 @@ def sizes_of(text: str, block_tokens: int) -> tuple[int, ...]:
     """`0.94M,1.9M` as tokens. Raises ValueError with a sentence."""
     found = []
     for word in map(str.strip, text.split(",")):
-        match = re.fullmatch(r"([0-9]{1,18}(?:\.[0-9]{1,18})?)([KMG]?)", word)
+        match = re.fullmatch(r"([0-9]{1,18}(?:\.[0-9]{1,18})?)([KMG]?)", word.upper())
         if match is None:
             right = "should be tokens such as 4.7M: a number, and K, M or G for powers of 1000"
             raise ValueError(f"--sizes has {word[:40]!r}, {right}")
@@ -144,12 +150,29 @@ def report_of(
     with ProcessPoolExecutor(
         max(1, min(jobs, len(work))), get_context("spawn"), _begin, (trace,)
     ) as pool:
-        rates = list(pool.map(_hit_rate, work))
+        runs = [pool.submit(_hit_rate, one) for one in work]
+        _tell_until_done(runs)
+        rates = [run.result() for run in runs]
     by_name = {
         name: rates[at * len(tokens) : (at + 1) * len(tokens)] for at, name in enumerate(names)
     }
     asked = sum(len(prompt.blocks) for prompt in prompts)
     return Report(len(prompts), asked, distinct, block_tokens, tuple(tokens), by_name)
+
+
+def _tell_until_done(runs: Sequence[Future[float]]) -> None:
+    """Beside the table, which goes where it can be kept. Ends at the first run that failed."""
+    began_s = time.monotonic()
+    while True:
+        done, left = wait(runs, TELL_EVERY_S, FIRST_EXCEPTION)
+        if not left or any(run.exception() for run in done):
+            for run in left:
+                run.cancel()
+            return
+        passed = (
+            f"{len(done)} of {len(runs)} runs are done after {time.monotonic() - began_s:.0f} s"
+        )
+        print(f"onggi replay: {passed}", file=sys.stderr, flush=True)
 
 
 def _read(path: Path) -> tuple[list[Prompt], int]:

@@ -66,6 +66,7 @@ def test_an_agent_that_does_well_is_told_with_its_figures() -> None:
         ({"mode": "Observe"}, Level.NOTE, "nothing is stored"),
         ({"mode": "Paused"}, Level.NOTE, "every lookup is a miss"),
         ({"arena_ready_bytes": 2**26}, Level.NOTE, "1Gi are being touched"),
+        ({"refused_blocks": 6, "stored_blocks": 94}, Level.NOTE, "6 blocks found no room, 94 did"),
         ({"disk_breaker": "open"}, Level.WRONG, "its breaker is open"),
         ({"disk_breaker": "half_open"}, Level.WRONG, "its breaker is half_open"),
         ({"disk_stuck_jobs": 3}, Level.WRONG, "3 jobs are past their deadline"),
@@ -79,6 +80,10 @@ def test_an_agent_that_does_well_is_told_with_its_figures() -> None:
 def test_each_trouble_is_told(figures: dict[str, Any], level: Level, word: str) -> None:
     (found,) = [finding for finding in said(**figures) if word in finding.what]
     assert found.level is level
+
+
+def test_few_blocks_without_room_are_no_trouble() -> None:
+    assert said(refused_blocks=5, stored_blocks=95) == said()
 
 
 def test_an_agent_that_is_not_ready_says_why() -> None:
@@ -229,21 +234,22 @@ def test_an_agent_of_another_pod_on_the_same_port_is_not_taken_for_this_one(
     port = str(running.wait_for("http_listening")["port"])
     done = doctor(ONGGI_AGENT_HTTP_PORT=port, ONGGI_AGENT_POD_UID="mine")
     assert done.returncode == 3
-    assert "another pod's agent answers" in done.stdout
+    assert "another pod's agent answers" in done.stderr
 
 
 def test_where_no_agent_answers_it_says_so() -> None:
     done = doctor(ONGGI_AGENT_HTTP_PORT="1")
     assert done.returncode == 3
-    assert "no agent answers on port 1 (" in done.stdout
-    assert "is `onggi agent` running here?" in done.stdout
+    assert "no agent answers on port 1 (" in done.stderr
+    assert "is `onggi agent` running here?" in done.stderr
     assert "Traceback" not in done.stderr
+    assert done.stdout == ""
 
 
 def test_a_port_that_is_none_is_told_with_what_would_be_right() -> None:
     done = doctor(ONGGI_AGENT_HTTP_PORT="abc")
     assert done.returncode == 3
-    assert "ONGGI_AGENT_HTTP_PORT is 'abc'; write a port" in done.stdout
+    assert "ONGGI_AGENT_HTTP_PORT is 'abc'; write a port" in done.stderr
 
 
 KUBECTL = """#!{python}
@@ -301,11 +307,23 @@ def test_an_agent_that_cannot_be_asked_is_told_with_kubectls_words(kubectl: Path
     assert "[wrong] the agent cannot be asked: Error from server" in done.stdout
 
 
+def test_an_agent_of_an_earlier_version_that_cannot_look_is_told_in_its_words(
+    kubectl: Path,
+) -> None:
+    body = pod({names.POOL: "chat", names.STATUS: "injected: r1: pool chat"})
+    (kubectl / "get").write_text(json.dumps(body))
+    (kubectl / "exec").write_text("onggi doctor: no agent answers on port 9464\n")
+    done = doctor("chat-0", PATH=str(kubectl))
+    assert done.returncode == 1
+    words = "the agent cannot be asked: onggi doctor: no agent answers on port 9464"
+    assert f"[wrong] {words}" in done.stdout
+
+
 def test_an_object_that_is_not_there_is_told(kubectl: Path) -> None:
     done = doctor("deployment/chat", PATH=str(kubectl))
     assert done.returncode == 3
-    assert "NotFound" in done.stdout
-    assert doctor("chat", PATH="/nonexistent").stdout.startswith(
+    assert "NotFound" in done.stderr
+    assert doctor("chat", PATH="/nonexistent").stderr.startswith(
         "onggi doctor: there is no kubectl"
     )
 
@@ -318,7 +336,7 @@ def test_what_kubectls_libraries_log_is_left_out(tmp_path: Path) -> None:
     program.chmod(0o755)
     done = doctor("chat", PATH=f"{tmp_path}:/bin:/usr/bin")
     assert done.returncode == 3
-    assert done.stdout.startswith(f"onggi doctor: {words} Is that the cluster you mean?")
+    assert done.stderr.startswith(f"onggi doctor: {words} Is that the cluster you mean?")
 
 
 def test_the_help_says_where_the_agent_is_looked_for() -> None:

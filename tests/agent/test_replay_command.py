@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from onggi_sidecar import replay_command
 from onggi_sidecar.cli import main
 from onggi_sidecar.replay_command import BLOCK_TOKENS, SIZES
 
@@ -44,6 +45,8 @@ def test_json(trace: Path, capsys) -> None:
     [
         (["--sizes", "4.7X"], "--sizes has '4.7X', should be tokens such as 4.7M"),
         (["--sizes", "100"], "--sizes has '100', should be at least a block's 512 tokens"),
+        (["--sizes", "1e6"], "--sizes has '1e6', should be tokens such as 4.7M"),
+        (["--out", "r.png"], "--out is r.png, should end in .svg, which is what is drawn: r.svg"),
         (["--policies", "lru,fifo"], "--policies has 'fifo', should be of belady, adaptive, lru"),
         (["--block-tokens", "0"], "--block-tokens is '0', should be a whole number from 1"),
         (
@@ -55,6 +58,23 @@ def test_json(trace: Path, capsys) -> None:
 def test_a_wrong_flag_is_a_sentence(trace: Path, capsys, flags: list[str], says: str) -> None:
     assert main(["replay", str(trace), "--jobs", "1", *flags]) == 2
     assert capsys.readouterr().err.startswith(f"onggi replay: {says}")
+
+
+def test_sizes_may_be_written_small(trace: Path, capsys) -> None:
+    flags = ["--sizes", "10k,0.01m", "--policies", "lru", "--jobs", "1", "--json"]
+    assert main(["replay", str(trace), *flags]) == 0
+    assert json.loads(capsys.readouterr().out)["capacity_tokens"] == [10_000]
+
+
+def test_it_says_how_far_it_is_beside_the_table(
+    trace: Path, capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replay_command, "TELL_EVERY_S", 0.001)
+    flags = ["--sizes", "10K", "--policies", "lru", "--jobs", "1", "--json"]
+    assert main(["replay", str(trace), *flags]) == 0
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["requests"] == 60
+    assert printed.err.startswith("onggi replay: 0 of 1 runs are done after 0 s\n")
 
 
 def test_a_wrong_line_is_named_with_its_file(tmp_path: Path, capsys) -> None:

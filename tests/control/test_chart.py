@@ -248,6 +248,10 @@ def test_a_budget_only_where_there_is_more_than_one(render: Any) -> None:
         ("webhok.replicas=2", "webhok"),
         ("webhook.resources.limits.memory=1GB", "/webhook/resources/limits/memory"),
         ("webhook.logLevel=verbose", "/webhook/logLevel"),
+        ("fullnameOverride=Onggi", "/fullnameOverride"),
+        ("fullnameOverride=2onggi", "/fullnameOverride"),
+        ("fullnameOverride=onggi_kv", "/fullnameOverride"),
+        ("nameOverride=kv-", "/nameOverride"),
     ],
 )
 def test_a_wrong_value_is_refused_with_its_path(render: Any, value: str, path: str) -> None:

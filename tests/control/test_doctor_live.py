@@ -102,4 +102,4 @@ def test_an_agent_that_no_kubelet_runs_cannot_be_asked(server: Any, doctor: Any)
 def test_a_pod_that_does_not_exist_is_told_in_kubectls_words(doctor: Any) -> None:
     done = doctor("nobody")
     assert done.returncode == 3
-    assert 'pods "nobody" not found' in done.stdout
+    assert 'pods "nobody" not found' in done.stderr

@@ -9,6 +9,10 @@ from onggi_sidecar.doctor.finding import Finding, Level
 LOOKUPS_FEW: Final = 100
 """Blocks asked for; a share of fewer says nothing."""
 
+REFUSED_SHARE: Final = 0.05
+"""Of what engines offered: a store that comes while others are copied may be refused whatever the
+size."""
+
 LOOK_INSIDE: Final = (
     "wait until it has started; else look in its log for lines that begin with 'onggi:', and see"
     " whether it finds the client: kubectl exec POD -c ENGINE -- python3 -c 'import onggi'. Where"
@@ -101,6 +105,15 @@ def _memory(figures: Mapping[str, Any]) -> Iterator[Finding]:
         yield Finding(Level.NOTE, f"{told}; {format_size(budget)} are being touched")
     else:
         yield Finding(Level.FINE, told)
+    refused, stored = figures.get("refused_blocks", 0), figures.get("stored_blocks", 0)
+    if refused > REFUSED_SHARE * (refused + stored):
+        more = "--memory" if outside(figures) else "memory.max of the pool"
+        yield Finding(
+            Level.NOTE,
+            f"{refused} blocks found no room, {stored} did: too little memory for what engines hold"
+            " at a time, or a disk that takes blocks too slowly",
+            f"raise {more}, or see what is said of the disk",
+        )
 
 
 def _disk(figures: Mapping[str, Any]) -> Iterator[Finding]:

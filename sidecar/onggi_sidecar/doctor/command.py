@@ -6,6 +6,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Final
@@ -15,6 +16,8 @@ from onggi_sidecar.doctor.finding import Finding, Level, lines
 
 ASK_S: Final = 3.0
 KUBECTL_S: Final = 30.0
+TOLD_MAX: Final = 400
+"""Of an answer that is not what was asked for: a sentence of it, and no page."""
 
 EXIT_FINE: Final = 0
 EXIT_WRONG: Final = 1
@@ -72,7 +75,7 @@ def run(parsed: argparse.Namespace) -> int:
             ]
             findings = _outside(parsed.name, where)
     except CannotLook as problem:
-        print(f"onggi doctor: {problem}")
+        print(f"onggi doctor: {problem}", file=sys.stderr)
         return EXIT_UNKNOWN
     for line in lines(findings):
         print(line)
@@ -128,11 +131,21 @@ def _outside(name: str, where: Sequence[str]) -> list[Finding]:
     pod = str(found["metadata"]["name"])
     command = ["exec", pod, "-c", manifest.AGENT, "--", "onggi", "doctor", "--json"]
     try:
-        answer = json.loads(_kubectl([*where, *command]))
+        answer = _figures(_kubectl([*where, *command]))
     except CannotLook as problem:
         then = f"kubectl logs {pod} -c {manifest.AGENT}"
         return [*findings, Finding(Level.WRONG, f"the agent cannot be asked: {problem}", then)]
     return [*findings, *agent.judge(answer["figures"], answer["unready"])]
+
+
+def _figures(text: str) -> dict[str, Any]:
+    """What the doctor in the container printed; a sentence is a doctor of an earlier version that
+    could not look."""
+    try:
+        found: dict[str, Any] = json.loads(text)
+    except ValueError:
+        raise CannotLook(text.strip()[:TOLD_MAX]) from None
+    return found
 
 
 def _kubectl(arguments: Sequence[str]) -> str:
