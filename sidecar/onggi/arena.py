@@ -18,6 +18,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Protocol
 
+from onggi.advice import OTHER_VERSION
 from onggi.copies import Piece, cut, merged
 from onggi.crew import Move, Mover, alone, move
 from onggi_core.arena_header import (
@@ -25,6 +26,7 @@ from onggi_core.arena_header import (
     EPOCH_OFFSET,
     HEADER_BYTES,
     NotAnArena,
+    OtherArenaVersion,
     copy_max_bytes,
     has_memory,
     parse_header,
@@ -105,6 +107,8 @@ class Arena:
         """The turns of the extents, u32 [extents]."""
         try:
             header = parse_header(self._map[:HEADER_BYTES])
+        except OtherArenaVersion as error:
+            raise ArenaRefused(f"{self.path}: {error}; {OTHER_VERSION}") from error
         except NotAnArena as error:
             raise ArenaRefused(f"{self.path}: {error}") from error
         if header.epoch != self.epoch:

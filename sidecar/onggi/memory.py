@@ -123,7 +123,10 @@ def hold(page: Any, nbytes: int, *, name: str, writable: bool) -> Held:
     if not view.c_contiguous:
         raise ValueError(f"{name} has strides {view.strides}; hand in C-contiguous memory")
     if view.nbytes != nbytes:
-        raise ValueError(f"{name} has {view.nbytes} bytes; a page of this space has {nbytes}")
+        raise ValueError(
+            f"{name} has {view.nbytes} bytes; a page of this space has {nbytes}: hand in what "
+            "page_bytes was counted of"
+        )
     if not view.readonly:
         first = ctypes.c_char.from_buffer(view)
         return Held(ctypes.addressof(first), nbytes, first)
@@ -143,5 +146,8 @@ def _hold_tensor(page: Any, nbytes: int, name: str) -> Held:
         raise ValueError(f"{name} has strides {page.stride()}; hand in a contiguous tensor")
     size = page.numel() * page.element_size()
     if size != nbytes:
-        raise ValueError(f"{name} has {size} bytes; a page of this space has {nbytes}")
+        raise ValueError(
+            f"{name} has {size} bytes, {tuple(page.shape)} of {page.dtype}; a page of this space "
+            f"has {nbytes}: hand in the shape and dtype that page_bytes was counted of"
+        )
     return Held(page.data_ptr(), nbytes, page)

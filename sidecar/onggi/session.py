@@ -8,6 +8,7 @@ import socket
 import threading
 from typing import Final
 
+from onggi import advice
 from onggi.arena import Arena, ArenaRefused
 from onggi.board import Shown, shown_to
 from onggi.channel import Channel, ChannelClosed
@@ -131,8 +132,7 @@ def _connect(socket_path: str, clock: Clock) -> Channel:
         sock.connect(socket_path)
     except OSError as error:
         sock.close()
-        why = error.strerror or str(error)
-        raise AttachFailed(f"no agent there: {why}") from error
+        raise AttachFailed(f"no agent there: {advice.on_connecting(error)}") from error
     return Channel(sock, clock=clock)
 
 
@@ -143,11 +143,14 @@ def _greet(channel: Channel, hello: Hello, deadline_s: float) -> Welcome:
         raise AttachFailed(f"the agent did not answer HELLO within {ATTACH_DEADLINE_S} s")
     if answer.status != Status.OK:
         said = answer.payload.decode("utf-8", "replace")
+        if answer.status == Status.BAD_VERSION:
+            said = f"{said}; {advice.OTHER_VERSION}"
         raise AttachFailed(f"the agent refused HELLO: {said}")
     try:
         welcome = decode_reply(answer.op, answer.payload)
     except WireError as error:
-        raise AttachFailed(f"HELLO was answered with nonsense: {error.sentence}") from error
+        said = f"HELLO was answered with nonsense: {error.sentence}; {advice.NO_AGENTS_SOCKET}"
+        raise AttachFailed(said) from error
     if not isinstance(welcome, Welcome):
         raise AttachFailed(f"HELLO was answered with operation {answer.op}")
     return welcome

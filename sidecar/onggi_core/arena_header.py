@@ -57,6 +57,10 @@ class NotAnArena(ValueError):
     """The bytes are not a header this version reads; the message says which field and value."""
 
 
+class OtherArenaVersion(NotAnArena):
+    """A header, and of another version than this one's."""
+
+
 def copy_max_bytes(data_bytes: int) -> int:
     """Longest single copy into or out of an arena with so many bytes of data."""
     most = min(COPY_MAX_BYTES, data_bytes // COPY_SHARE)
@@ -135,7 +139,7 @@ def parse_header(raw: bytes) -> ArenaHeader:
     if magic != MAGIC:
         raise NotAnArena(f"arena magic is {magic!r}, should be {MAGIC!r}")
     if version != VERSION or header_bytes != HEADER_BYTES:
-        raise NotAnArena(
+        raise OtherArenaVersion(
             f"arena version is {version} with {header_bytes} header bytes, "
             f"should be {VERSION} with {HEADER_BYTES}"
         )

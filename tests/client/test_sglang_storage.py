@@ -106,9 +106,11 @@ def test_pages_of_another_kind_are_not_found(make_rank: Any, change: dict[str, A
 
 def test_adapters_that_were_trained_anew_are_another_kind(make_rank: Any, tmp_path: Path) -> None:
     """SGLang names an adapter by name and path, whatever is in its files."""
-    weights = tmp_path / "adapter_model.safetensors"
+    folder = tmp_path / "adapter"
+    folder.mkdir()
+    weights = folder / "adapter_model.safetensors"
     weights.write_bytes(b"one")
-    given = {"lora_paths": [f"mine={tmp_path}"]}
+    given = {"lora_paths": [f"mine={folder}"]}
     assert make_rank(arguments=given).backup(hashes(2), range(2))
     assert make_rank(arguments=given).storage.batch_exists(hashes(2)) == 2
     weights.write_bytes(b"two")
@@ -274,6 +276,20 @@ def test_what_cannot_be_is_said_and_the_engine_goes_on(
     assert [text for text in texts if said in text]
     assert rank.backup(hashes(2), range(2)) is False
     assert rank.storage.batch_exists(hashes(2)) == 0
+
+
+def test_what_changed_since_the_last_start_is_said(make_rank: Any, caplog: Any) -> None:
+    make_rank(arguments={"dtype": "auto"}).storage.close()
+    assert "do not fit" not in caplog.text
+    make_rank(arguments={"dtype": "float32"}, page_size=8)
+    assert "blocks of the last start do not fit this one: dtype (auto -> float32)" in caplog.text
+    assert "page_tokens (4 -> 8)" in caplog.text
+    assert "What was kept is found again with the old value" in caplog.text
+
+
+def test_a_path_of_the_engines_for_another_backend_is_not_minded(make_rank: Any) -> None:
+    rank = make_rank(extra={"file_storage_path": "/somewhere"})
+    assert rank.backup(hashes(2), range(2))
 
 
 def test_the_environment_configures_what_the_flags_leave_out(

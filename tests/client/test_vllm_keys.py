@@ -13,9 +13,10 @@ from vllm_stand_ins import BLOCK, Request
 from onggi import block_keys
 from onggi.connectors import environment as variables
 from onggi.connectors import weights
+from onggi.connectors.changed import say_what_changed
 from onggi.connectors.vllm.adapters import Adapters
 from onggi.connectors.vllm.hybrid.kinds import Kind, StandBack
-from onggi.connectors.vllm.identity import check_supported, identity, say_what_changed
+from onggi.connectors.vllm.identity import check_supported, identity
 from onggi.connectors.vllm.keys import RequestKeys
 from onggi.connectors.vllm.options import Options, read_options
 from onggi.connectors.weights import WeightsUnknown, revision
@@ -275,7 +276,7 @@ def test_the_field_that_changed_is_named(tmp_path: Path, caplog: pytest.LogCaptu
     say_what_changed(str(tmp_path), "tp0", {"dtype": "bf16", "layers": 2})
     assert not caplog.records
     say_what_changed(str(tmp_path), "tp0", {"dtype": "fp16", "layers": 2})
-    assert "dtype (bf16 -> fp16)" in caplog.text
+    assert "dtype (bf16 -> fp16). What was kept is found again with the old value" in caplog.text
     say_what_changed(str(tmp_path / "absent"), "tp0", {"dtype": "fp16"})
 
 

@@ -68,7 +68,8 @@ def _check(state: State, spec: SpaceSpec) -> None:
         raise BadRequest(
             "page_bytes",
             spec.page_bytes,
-            f"this agent holds pages of 1 to {state.facts.extent_bytes} bytes (its extent size)",
+            f"this agent holds pages of 1 to {state.facts.extent_bytes} bytes (its extent size); "
+            "give it a larger extent, or the engine smaller blocks",
         )
     if spec.block_tokens < 1:
         raise BadRequest("block_tokens", spec.block_tokens, "use 1 or more")
@@ -77,7 +78,8 @@ def _check(state: State, spec: SpaceSpec) -> None:
         raise BadRequest(
             "page_bytes, block_tokens",
             (spec.page_bytes, spec.block_tokens),
-            f"this fingerprint is known with {(known.spec.page_bytes, known.spec.block_tokens)}",
+            f"this fingerprint is known with {(known.spec.page_bytes, known.spec.block_tokens)}; "
+            "what shapes a page (dtype, layers, block size) belongs into its fields",
         )
 
 

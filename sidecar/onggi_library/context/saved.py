@@ -63,7 +63,10 @@ class Saved:
                 f"{name}: {self.fields.get(name)!r} there, {fields.get(name)!r} here"
                 for name in names
             )
-            raise ValueError(f"what was saved is not of this model ({apart})")
+            raise ValueError(
+                f"what was saved is not of this model ({apart}); restore it into a cache of the "
+                "model it is of, or save this one's under another name"
+            )
         if len(self.blocks) != layers:
             raise ValueError(f"what was saved has {len(self.blocks)} layers; this model {layers}")
 

@@ -30,6 +30,7 @@ OF_THE_ENGINE: Final = frozenset(
         "prefetch_timeout_base",
         "prefetch_timeout_per_ki_token",
         "hicache_storage_pass_prefix_keys",
+        "file_storage_path",  # put there for any backend where --file-storage-path is given
     }
 )
 """Keys of the same object that are SGLang's own; most of them it takes out before."""

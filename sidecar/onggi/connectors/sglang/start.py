@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from onggi import Client, SpaceSpec, fingerprint
+from onggi.connectors.changed import say_what_changed
 from onggi.connectors.sglang.guard import log
 from onggi.connectors.sglang.identity import fields, replicated
 from onggi.connectors.sglang.options import Options
@@ -53,10 +55,12 @@ class Maker:
             sizes=sizes or (page_bytes,),
         )
         space = SpaceSpec(fingerprint(identity), page_bytes, page_tokens(host))
+        rank = f"{name}-tp{self.config.tp_rank}-pp{self.config.pp_rank}"
+        say_what_changed(os.path.dirname(self.options.socket), f"sglang-{rank}", identity)
         client = Client(
             self.options.socket,
             spaces=[space],
-            engine=f"sglang-{name}-tp{self.config.tp_rank}-pp{self.config.pp_rank}",
+            engine=f"sglang-{rank}",
             deadline_s=self.options.deadline_s,
             log=log,
         )

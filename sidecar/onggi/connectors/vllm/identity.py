@@ -13,11 +13,9 @@ import platform
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from onggi.connectors.vllm.guard import log
 from onggi.connectors.vllm.hybrid.kinds import Kind, StandBack, layer_specs
 from onggi.connectors.vllm.options import Options
 from onggi.connectors.weights import revision
-from onggi_core.identity import differing
 
 Fields = dict[str, "str | int"]
 
@@ -114,28 +112,6 @@ def cpu_isa(spec: Any, dtype: Any, kv_dtype: str) -> str:
         return f"{platform.machine()}-unknown"
     isa = _get_attn_isa(dtype, spec.block_size, spec.head_size, kv_dtype)
     return f"{platform.machine()}-{isa}"
-
-
-def say_what_changed(folder: str, rank: str, fields: Fields) -> None:
-    """Name the fields in which this start differs from the last one with this agent, so that a
-    cold cache after a changed flag is no riddle. Kept beside the socket; a convenience only."""
-    path = os.path.join(folder, f"identity-{rank}.json")
-    try:
-        with open(path, encoding="utf-8") as file:
-            before = json.load(file)
-    except (OSError, ValueError):
-        before = None
-    if isinstance(before, dict):
-        changed = differing(fields, before)
-        if changed:
-            said = ", ".join(f"{n} ({before.get(n)} -> {fields.get(n)})" for n in changed)
-            log.warning("onggi: blocks of the last start do not fit this one: %s", said)
-    try:
-        with open(f"{path}.new", "w", encoding="utf-8") as file:
-            json.dump(fields, file)
-        os.replace(f"{path}.new", path)
-    except OSError as error:
-        log.info("onggi: %s is not kept: %s", path, error.strerror)
 
 
 def _plain(hf_config: Any) -> dict[str, Any]:

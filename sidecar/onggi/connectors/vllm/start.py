@@ -12,6 +12,7 @@ import torch
 import vllm
 
 from onggi.client import Client
+from onggi.connectors.changed import say_what_changed
 from onggi.connectors.vllm.attaching import attach
 from onggi.connectors.vllm.copier import GroupsCopier, HostCopier, LayerCopier
 from onggi.connectors.vllm.cores import allowed, spare
@@ -20,13 +21,7 @@ from onggi.connectors.vllm.guard import Faults, log
 from onggi.connectors.vllm.hybrid.kinds import Kind, StandBack, kinds_of, layer_specs
 from onggi.connectors.vllm.hybrid.pins import Pins
 from onggi.connectors.vllm.hybrid.scheduler import HybridScheduler
-from onggi.connectors.vllm.identity import (
-    Fields,
-    check_supported,
-    cpu_isa,
-    identity,
-    say_what_changed,
-)
+from onggi.connectors.vllm.identity import Fields, check_supported, cpu_isa, identity
 from onggi.connectors.vllm.layout import LayoutUnsupported, PageMap, page_map
 from onggi.connectors.vllm.metadata import Space, Told
 from onggi.connectors.vllm.options import Options
