@@ -1,8 +1,11 @@
 """Which container is wired, and that the others stay as they are."""
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 LOG_AGENT = {"name": "log-agent", "image": "registry.local:5000/vllm-logs.example/fluent-bit:3"}
 PROXY = {"name": "mesh-proxy", "image": "envoy:v1", "args": ["--log", "/var/log/vllm/x.log"]}
@@ -113,3 +116,14 @@ def test_the_pools_identity_reaches_the_engine_unless_it_has_its_own(kit: Any) -
     assert (env["ONGGI_MODEL_REVISION"], env["ONGGI_TENANT"]) == ("2026-05", "blue")
     env = kit.env_of(kit.inject(kit.pod())["spec"]["containers"][0])
     assert {"ONGGI_MODEL_REVISION", "ONGGI_TENANT"}.isdisjoint(env)
+
+
+def test_the_example_for_sglang_is_wired(kit: Any) -> None:
+    path = Path(__file__).resolve().parents[2] / "examples/sglang.yaml"
+    _, deployment = yaml.safe_load_all(path.read_text())
+    template = deployment["spec"]["template"]
+    template["metadata"]["annotations"] = {"onggi.dev/pool": "main"}
+    sglang = replace(kit.manual(), kind=kit.EngineKind.SGLANG)
+    (engine,) = kit.inject(template, engine=sglang)["spec"]["containers"]
+    assert kit.env_of(engine)["ONGGI_SOCKET"] == "/run/onggi/agent.sock"
+    assert engine["args"] == template["spec"]["containers"][0]["args"]

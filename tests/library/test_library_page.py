@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch", reason="torch is not installed here")
+torch = pytest.importorskip("torch", reason="torch is not installed here")
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "library.md"
@@ -24,6 +24,24 @@ def test_the_programs_of_the_page_run(tmp_path: Path, monkeypatch: pytest.Monkey
     names: dict[str, Any] = {}
     for program in programs:
         exec(compile(program, str(PAGE), "exec"), names)
+
+
+def test_the_readmes_program_runs(tmp_path: Path) -> None:
+    text = (ROOT / "README.md").read_text()
+    (program,) = re.findall(
+        r"^```python\n(from onggi import KVCacheManager.*?)^```", text, re.M | re.S
+    )
+    for printed, here in (
+        ("gpu_memory=50, cpu_memory=200", 'gpu_memory="16MiB", cpu_memory="64MiB"'),
+        ('"/mnt/nvme"', repr(str(tmp_path))),
+    ):
+        assert printed in program
+        program = program.replace(printed, here)
+    k, v = torch.ones(4, 8), torch.zeros(4, 8)
+    names: dict[str, Any] = {"step": 7, "k": k, "v": v}
+    exec(compile(program, "README.md", "exec"), names)
+    assert torch.equal(names["k"], k)
+    assert torch.equal(names["v"], v)
 
 
 def test_the_example_runs_and_everything_is_the_same() -> None:

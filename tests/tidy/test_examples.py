@@ -1,0 +1,43 @@
+"""Every example is run, or applied, by some test, and says what the code says."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from onggi.connectors.sglang import plugin
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = ROOT / "examples"
+
+
+def test_each_example_is_taken_up_by_a_test() -> None:
+    here = Path(__file__)
+    tests = [*(ROOT / "tests").rglob("*.py"), *(ROOT / "e2e").rglob("*.py")]
+    words = "\n".join(file.read_text() for file in tests if file != here)
+    names = {path.name for path in EXAMPLES.iterdir() if not path.name.startswith((".", "__"))}
+    assert {name for name in names if name not in words} == set()
+
+
+def sglang() -> tuple[Any, Any]:
+    """Pool and Deployment."""
+    pool, deployment = yaml.safe_load_all((EXAMPLES / "sglang.yaml").read_text())
+    return pool, deployment
+
+
+def test_the_sglang_example_has_the_flags_that_the_backend_needs() -> None:
+    _, deployment = sglang()
+    (engine,) = deployment["spec"]["template"]["spec"]["containers"]
+    wanted = [flag.replace("=", " ", 1) for flag in engine["args"]]
+    for flag in plugin.FLAGS:
+        assert " ".join(shlex.split(flag)) in wanted
+
+
+def test_the_sglang_example_asks_for_its_own_pool() -> None:
+    pool, deployment = sglang()
+    template = deployment["spec"]["template"]
+    assert template["metadata"]["annotations"] == {"onggi.dev/pool": pool["metadata"]["name"]}
+    assert pool["spec"]["engine"] == {"kind": "SGLang", "configure": "Manual"}
