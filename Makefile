@@ -6,8 +6,10 @@ READY := $(VENV)/.ready
 PYTHON ?= python3
 # of tests, each with an API server of its own (half a GiB)
 WORKERS ?= 2
+# where engines are installed for the tests that need a real one
+ENGINES := $${ONGGI_E2E_DIR:-$${XDG_CACHE_HOME:-$$HOME/.cache}/onggi-e2e}
 
-.PHONY: help demo test lint format images e2e soak bench clean
+.PHONY: help demo test sglang lint format images e2e soak bench clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,6 +32,11 @@ demo: $(READY) ## a real model, cold, warm from memory and warm from disk after 
 test: $(READY) ## unit, property, agent and chart tests
 	@$(PY) -m pytest -n $(WORKERS) --dist loadfile
 
+sglang: ## the tests of its backend against SGLang's own classes (Debian 12; into ~/.cache)
+	@e2e/prepare packages python engine sglang
+	@ONGGI_NEEDS_SGLANG=1 $(ENGINES)/sglang/bin/python -m pytest -p no:cacheprovider -k wheel \
+	  tests/client/test_sglang_storage.py tests/client/test_sglang_pools.py tests/client/test_sglang_wheel.py
+
 lint: $(READY) ## format, lint, types, import contracts
 	@$(VENV)/bin/ruff format --check .
 	@$(VENV)/bin/ruff check .
@@ -47,11 +54,11 @@ images: ## container images, as archives under build/images
 e2e: $(READY) ## the whole chain on a real Kubernetes with a real engine
 	@e2e/run
 
-soak: $(READY) ## what takes longer: simulator, fuzzers, faults by the hundred; last a real vLLM (root, Debian 12)
+soak: $(READY) ## what takes longer: simulator, fuzzers, faults by the hundred; last real engines (root, Debian 12)
 	@$(VENV)/bin/uv pip install -q --python $(PY) -e ".[fuzz]" || echo "no atheris for this Python: its tests are skipped"
 	@$(PY) -m pytest -m soak -v -n $(WORKERS) --dist load
-	@e2e/prepare packages python engine
-	@ONGGI_ENGINE_PYTHON=$${ONGGI_E2E_DIR:-$${XDG_CACHE_HOME:-$$HOME/.cache}/onggi-e2e}/engine/bin/python \
+	@$(MAKE) --no-print-directory sglang
+	@ONGGI_ENGINE_PYTHON=$(ENGINES)/engine/bin/python ONGGI_SGLANG_PYTHON=$(ENGINES)/sglang/bin/python \
 	  $(PY) -m pytest -m engine
 	@e2e/run -m soak
 

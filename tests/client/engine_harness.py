@@ -140,12 +140,17 @@ class EngineProcess:
 class AgentProcess:
     """`onggi agent` in a folder, killed and started again at will."""
 
-    def __init__(self, folder: Path, *, memory: str = "64MiB", disk: str = "0") -> None:
+    def __init__(
+        self, folder: Path, *, memory: str = "64MiB", disk: str = "0", http_port: int = 0
+    ) -> None:
+        """http_port: 0 for one that nobody needs to know."""
         self.folder = folder
+        self.http_port = http_port
         self.socket = str(folder / "agent.sock")
         self._arguments = [
             *("--memory", memory, "--extent", "16MiB", "--socket", self.socket),
-            *("--disk", disk, "--disk-path", str(folder / "disk"), "--http-port", "0"),
+            *("--disk", disk, "--disk-path", str(folder / "disk")),
+            *("--http-port", str(http_port)),
         ]
         (folder / "disk").mkdir(parents=True, exist_ok=True)
         self._process: subprocess.Popen[bytes] | None = None

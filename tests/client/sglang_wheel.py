@@ -1,12 +1,13 @@
 """The real classes of SGLang for the tests of its backend: interface and host pools on the CPU.
 
-They need the wheel and what importing it takes, torch included, but no GPU. Where it cannot be
-imported the tests are skipped, with the reason.
+They need the wheel and what importing it takes, torch included, but no GPU: `make sglang` has an
+environment for it. Where it cannot be imported the tests are skipped, with the reason.
 """
 
 from __future__ import annotations
 
 import functools
+import os
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -22,6 +23,7 @@ class Wheel:
     def __init__(self, monkeypatch: Any) -> None:
         found = _imported()
         if isinstance(found, str):
+            assert not os.environ.get("ONGGI_NEEDS_SGLANG"), found
             pytest.skip(found)
         torch, hicache_storage, base = found
         self._torch, self._monkeypatch = torch, monkeypatch
@@ -30,6 +32,8 @@ class Wheel:
         self.Transfer = hicache_storage.PoolTransfer
         self.Name = hicache_storage.PoolName
         self.Policy = hicache_storage.PoolHitPolicy
+        self.allocator = "default"
+        """Of the next pools' memory, as SGLang names it."""
         # Pools of some kilobytes need no reserve of gigabytes.
         monkeypatch.setattr(base, "HICACHE_HOST_MEMORY_RESERVE_BYTES", 0)
 
@@ -85,6 +89,7 @@ class Wheel:
             page_size,
             layout,
             pin_memory=False,
+            allocator_type=self.allocator,
             device_capacity_tokens=TOKENS_ON_DEVICE,
             start_layer=0,
             end_layer=layers,
@@ -155,7 +160,7 @@ def _imported() -> Any:
             from sglang.srt.mem_cache import hicache_storage
             from sglang.srt.mem_cache.pool_host import base
     except Exception as why:  # noqa: BLE001 - whatever an engine's import may raise
-        return f"SGLang cannot be imported here: {why!r:.200}"
+        return f"SGLang cannot be imported here ({why!r:.150}); `make sglang` installs it"
     return torch, hicache_storage, base
 
 

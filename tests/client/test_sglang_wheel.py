@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import os
 from types import SimpleNamespace
 from typing import Any
 
@@ -59,6 +60,23 @@ def test_its_factory_makes_the_backend(make_rank: Any, agent: Any) -> None:
     assert rank.backup(hashes(2), range(2))
     assert made.batch_exists(hashes(2)) == 2
     made.close()
+
+
+@pytest.mark.parametrize("layout", ["page_first", "layer_first"])
+def test_a_host_pool_in_shared_memory_is_filled_where_it_lies(
+    sglang: Any, make_rank: Any, layout: str
+) -> None:
+    """Each byte is copied once between its memfd and the arena; nothing is packed on the way."""
+    sglang.allocator = "shm"
+    rank = make_rank(layout=layout, extra={"allocator": "shm"})
+    assert os.readlink(f"/proc/self/fd/{rank.pool.fd}").startswith("/memfd:")
+    wanted = [rank.write(page, page) for page in range(4)]
+    assert rank.backup(hashes(4), range(4))
+    assert rank.prefetch(hashes(4), range(8, 12)) == 4
+    assert [rank.read(page) for page in range(8, 12)] == wanted
+    shared = os.pread(rank.pool.fd, os.fstat(rank.pool.fd).st_size, 0)
+    piece = wanted[0][: len(wanted[0]) // 2 // rank.pool.layer_num]
+    assert shared.count(piece) == 2  # where it was written, and where it came back to
 
 
 @pytest.mark.parametrize("interface_v1", [1, 0])
