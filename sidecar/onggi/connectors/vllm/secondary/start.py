@@ -12,10 +12,10 @@ from vllm.platforms import current_platform
 from vllm.v1.core.kv_cache_utils import get_none_hash_seed
 
 from onggi.client import Client
+from onggi.connectors.changed import say_what_changed
 from onggi.connectors.vllm.attaching import attach
 from onggi.connectors.vllm.guard import Faults, log
 from onggi.connectors.vllm.hybrid.kinds import StandBack
-from onggi.connectors.vllm.identity import say_what_changed
 from onggi.connectors.vllm.options import read_options
 from onggi.connectors.vllm.secondary.engine import present
 from onggi.connectors.vllm.secondary.identity import check_engine, prefix_groups, row_fields
