@@ -56,6 +56,7 @@ _OF_A_DIRECTIVE: Final = OtherVersion(
 )
 
 _EPOCH: Final = re.compile(r"[0-9a-f]{8,64}", re.ASCII)
+_MARK: Final = re.compile(r"[0-9a-z-]{1,64}", re.ASCII)
 _KIND: Final = re.compile(r"[a-z0-9_]{1,63}", re.ASCII)
 
 
@@ -139,6 +140,9 @@ class Heartbeat:
     """Blocks that lie in memory alone and are on their way to disk."""
     draining: bool = False
     """The directive to drain is being followed."""
+    confirms: str | None = None
+    """The last directive's `confirm`, of those in this life that had one; empty before. None from
+    an agent that knows of no such thing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +157,9 @@ class Directive:
     drain: bool = False
     """The pod is to leave its node: write down what lies in memory alone, begin nothing new that
     would be lost."""
+    confirm: str = ""
+    """Report again at once and repeat this: a report of a life that is not known may have been on
+    its way since before the present one began, and only who lives can repeat what it was told."""
 
 
 def dump_heartbeat(beat: Heartbeat) -> bytes:
@@ -187,6 +194,7 @@ def parse_heartbeat(body: bytes) -> Heartbeat:
         demand=_demand(fields),
         pending_blocks=fields.optional_count("pending_blocks") or 0,
         draining=fields.flag("draining"),
+        confirms=_mark(fields, "confirms"),
     )
 
 
@@ -202,6 +210,8 @@ def dump_directive(directive: Directive) -> bytes:
             body[name] = size_bytes
     if directive.drain:
         body["drain"] = True
+    if directive.confirm:
+        body["confirm"] = directive.confirm
     return json.dumps(body, separators=(",", ":")).encode()
 
 
@@ -215,7 +225,15 @@ def parse_directive(body: bytes) -> Directive:
         host_bytes=fields.optional_count("host_bytes"),
         disk_bytes=fields.optional_count("disk_bytes"),
         drain=fields.flag("drain"),
+        confirm=_mark(fields, "confirm") or "",
     )
+
+
+def _mark(fields: Fields, name: str) -> str | None:
+    value = fields.values.get(name)
+    if value is None or value == "":
+        return value
+    return fields.matching(name, _MARK, "up to 64 of 0-9, a-z and -")
 
 
 def _tier_bytes(fields: Fields) -> TierBytes:

@@ -5,6 +5,7 @@ import asyncio
 import random
 import ssl
 from collections.abc import Callable
+from dataclasses import replace
 from http import HTTPStatus
 from typing import Final
 
@@ -79,6 +80,7 @@ class HeartbeatPoster:
         self._failures = 0
         self._reached = False
         """Whether anybody answered the last report, be it that another operator leads."""
+        self._confirms = ""
         self._ending = asyncio.Event()
 
     def end(self) -> None:
@@ -98,13 +100,13 @@ class HeartbeatPoster:
         async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
             interval_s, pause_s = INTERVAL_S, 0.0
             while not await self._ends_within(pause_s):
-                answer = await self._report_once(session)
+                answer = await self._report_and_confirm(session)
                 if answer is not None:
                     interval_s = answer.interval_s
                     self._obey(answer)
                 pause_s = self._pause_s(interval_s)
             if self._reached:
-                await self._report_once(session, tries=ELSEWHERE_LAST_MAX)
+                await self._report_and_confirm(session, tries=ELSEWHERE_LAST_MAX)
 
     async def _ends_within(self, pause_s: float) -> bool:
         try:
@@ -117,9 +119,18 @@ class HeartbeatPoster:
         pause_s = min(doubled_s, max(BACKOFF_S_MAX, interval_s))
         return pause_s * self._dice.uniform(1 - JITTER, 1 + JITTER)
 
-    async def _report_once(
+    async def _report_and_confirm(
         self, session: aiohttp.ClientSession, *, tries: int = ELSEWHERE_MAX
     ) -> Directive | None:
+        """A report, and another one at once where the operator cannot tell whether it is of now:
+        the first one after a restart is such."""
+        answer = await self._report_once(session, tries)
+        if answer is None or not answer.confirm:
+            return answer
+        self._confirms = answer.confirm
+        return await self._report_once(session, tries)
+
+    async def _report_once(self, session: aiohttp.ClientSession, tries: int) -> Directive | None:
         """One report; the directive, or None with the failure noted."""
         try:
             directive = await self._find_leader(session, tries)
@@ -147,7 +158,7 @@ class HeartbeatPoster:
         url = f"{self._config.operator_url.rstrip('/')}/v1/heartbeat"
         try:
             headers = {"Content-Type": "application/json", **self._authorization()}
-            body = dump_heartbeat(self._report())
+            body = dump_heartbeat(replace(self._report(), confirms=self._confirms))
             async with session.post(url, data=body, headers=headers) as response:
                 answer = await response.content.read(BODY_BYTES_MAX)
                 status = response.status

@@ -4,20 +4,19 @@ import asyncio
 import datetime as dt
 import random
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
 import pytest
-from agent_process import AgentProcess, BareClient, chain, until
 from aiohttp import web
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from stand_in_operator import run, serving
 
 from onggi_core.heartbeat import (
     Directive,
@@ -27,7 +26,6 @@ from onggi_core.heartbeat import (
     TierBlocks,
     TierBytes,
     dump_directive,
-    parse_heartbeat,
 )
 from onggi_sidecar.config import AgentConfig, load_config
 from onggi_sidecar.heartbeat import (
@@ -56,58 +54,6 @@ BEAT = Heartbeat(
     fingerprints=(),
     clients=0,
 )
-
-
-@dataclass
-class Operator:
-    """Answers heartbeats with whatever `answers` holds, then with Active."""
-
-    port: int = 0
-    beats: list[Heartbeat] = field(default_factory=list)
-    tokens: list[str] = field(default_factory=list)
-    answers: list[web.Response] = field(default_factory=list)
-    mode: Mode = Mode.ACTIVE
-    interval_s: float = 1.0
-    drain: bool = False
-    heard: asyncio.Event = field(default_factory=asyncio.Event)
-
-    async def handle(self, request: web.Request) -> web.Response:
-        self.tokens.append(request.headers.get("Authorization", ""))
-        self.beats.append(parse_heartbeat(await request.read()))
-        self.heard.set()
-        if self.answers:
-            return self.answers.pop(0)
-        told = Directive(self.mode, self.interval_s, drain=self.drain)
-        return web.Response(body=dump_directive(told))
-
-
-@asynccontextmanager
-async def serving(
-    *answers: web.Response,
-    mode: Mode = Mode.ACTIVE,
-    interval_s: float = 1.0,
-    tls: ssl.SSLContext | None = None,
-) -> AsyncIterator[Operator]:
-    found = Operator(answers=list(answers), mode=mode, interval_s=interval_s)
-    app = web.Application()
-    app.router.add_post("/v1/heartbeat", found.handle)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls)
-    await site.start()
-    found.port = runner.addresses[0][1]
-    yield found
-    await runner.cleanup()
-
-
-def run(scene: Coroutine[Any, Any, None]) -> None:
-    """On a loop of its own, which leaves the process's current loop as it is."""
-    loop = asyncio.new_event_loop()
-    try:
-        loop.run_until_complete(scene)
-    finally:
-        loop.run_until_complete(loop.shutdown_default_executor())
-        loop.close()
 
 
 def config_for(port: int, **more: str) -> AgentConfig:
@@ -145,7 +91,7 @@ def test_a_report_carries_the_token_and_its_answer_is_obeyed(tmp_path: Path) -> 
             bench.poster._obey = lambda directive: (bench.obeyed.append(directive), obeyed.set())[0]
             await run_until(bench.poster, obeyed.wait)
             assert operator.tokens[0] == "Bearer secret"
-            assert operator.beats[0] == BEAT
+            assert operator.beats[0] == replace(BEAT, confirms="")
             assert bench.obeyed[0] == Directive(Mode.PAUSED, 1.0)
 
     run(scene())
@@ -355,96 +301,15 @@ def test_an_end_without_an_operator_waits_for_nobody() -> None:
     run(scene())
 
 
-def test_what_an_agent_did_since_its_last_report_is_told_when_it_ends(memory_folder: Path) -> None:
+def test_a_doubted_report_is_followed_at_once_by_one_that_repeats_the_mark() -> None:
     async def scene() -> None:
-        async with serving(interval_s=60.0) as operator:
-            await asyncio.to_thread(agent_tells_at_its_end, memory_folder, operator)
+        doubt = web.Response(body=dump_directive(Directive(Mode.PAUSED, 60.0, confirm="a-1")))
+        async with serving(doubt, interval_s=60.0) as operator:
+            bench = Clockless(config_for(operator.port))
+            obeyed = asyncio.Event()
+            bench.poster._obey = lambda directive: (bench.obeyed.append(directive), obeyed.set())[0]
+            await run_until(bench.poster, obeyed.wait)
+            assert [beat.confirms for beat in operator.beats] == ["", "a-1"]
+            assert [told.mode for told in bench.obeyed] == [Mode.ACTIVE], "the second answer counts"
 
     run(scene())
-
-
-def agent_tells_at_its_end(folder: Path, operator: Operator) -> None:
-    agent = AgentProcess(
-        folder,
-        *("--memory", "16MiB", "--extent", "4MiB"),
-        ONGGI_AGENT_OPERATOR_URL=f"http://127.0.0.1:{operator.port}",
-        ONGGI_AGENT_POOL="chat",
-        ONGGI_AGENT_NAMESPACE="team-a",
-        ONGGI_AGENT_POD_NAME="chat-0",
-    )
-    until("the first report", lambda: bool(operator.beats))
-    client = BareClient(agent)
-    assert client.store(chain(3)) == 3
-    assert client.load(tuple(chain(3))) == list(chain(3).values())
-    client.close()
-    assert agent.end() == 0
-    (first, last) = operator.beats
-    assert (first.hits, first.tokens_saved) == (TierBlocks(0, 0), 0)
-    assert (last.hits, last.lookups.blocks) == (TierBlocks(3, 0), 3)
-    assert last.sequence == 2
-    agent.clean_up()
-
-
-def test_an_agent_takes_its_mode_from_the_operator(memory_folder: Path) -> None:
-    async def scene() -> None:
-        async with serving(mode=Mode.PAUSED) as operator:
-            await asyncio.to_thread(paused_agent_stores_nothing, memory_folder, operator)
-
-    run(scene())
-
-
-def paused_agent_stores_nothing(folder: Path, operator: Operator) -> None:
-    agent = AgentProcess(
-        folder,
-        *("--memory", "16MiB", "--extent", "4MiB"),
-        ONGGI_AGENT_OPERATOR_URL=f"http://127.0.0.1:{operator.port}",
-        ONGGI_AGENT_POOL="chat",
-        ONGGI_AGENT_NAMESPACE="team-a",
-        ONGGI_AGENT_POD_NAME="chat-0",
-        ONGGI_AGENT_POD_UID="uid-1",
-        ONGGI_AGENT_NODE_NAME="n1",
-    )
-    agent.wait_for("mode_set")
-    client = BareClient(agent)
-    until("the mode to be in force", lambda: client.stats()["mode"] != "Active")
-    assert client.store(chain(3)) == 0
-    client.close()
-    beat = operator.beats[0]
-    assert (beat.pool, beat.namespace, beat.pod, beat.node) == ("chat", "team-a", "chat-0", "n1")
-    assert beat.capacity == TierBytes(16 * 2**20, 0)
-    assert agent.end() == 0
-    agent.clean_up()
-
-
-def test_an_agent_that_is_to_drain_says_so_and_what_is_left(memory_folder: Path) -> None:
-    async def scene() -> None:
-        async with serving() as operator:
-            await asyncio.to_thread(agent_drains, memory_folder, operator)
-
-    run(scene())
-
-
-def agent_drains(folder: Path, operator: Operator) -> None:
-    agent = AgentProcess(
-        folder,
-        *("--memory", "16MiB", "--extent", "4MiB"),
-        *("--disk", "64MiB", "--disk-path", str(folder / "disk")),
-        ONGGI_AGENT_OPERATOR_URL=f"http://127.0.0.1:{operator.port}",
-        ONGGI_AGENT_POOL="chat",
-        ONGGI_AGENT_NAMESPACE="team-a",
-        ONGGI_AGENT_POD_NAME="chat-0",
-    )
-    agent.wait_for("listening")
-    client = BareClient(agent)
-    assert client.store(chain(3)) == 3
-    operator.drain = True
-    agent.wait_for("drain_begun")
-    assert client.store(chain(5, seed=1)) == 5, "until it goes, it serves"
-    until("all blocks to be written", lambda: client.stats()["pending_blocks"] == 0)
-    until("a report of it", lambda: operator.beats[-1].draining)
-    assert [beat.sequence for beat in operator.beats] == [*range(1, len(operator.beats) + 1)]
-    assert operator.beats[-1].held == TierBytes(16 * 2**20, operator.beats[-1].capacity.disk_bytes)
-    client.close()
-    assert agent.end() == 0
-    assert agent.wait_for("blocks_left")["left_blocks"] == 0
-    agent.clean_up()

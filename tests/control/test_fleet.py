@@ -76,6 +76,24 @@ def test_a_report_of_a_life_that_is_over_is_not_believed(beat: Any) -> None:
     assert one.hear(beat(epoch="aaaaaaaa", held=64, sequence=10), now_s=3.0) is Report.OVERTAKEN
 
 
+def test_another_life_is_believed_once_it_repeats_what_it_was_told(beat: Any) -> None:
+    one = account()
+    assert one.hear(beat(epoch="aaaaaaaa", sequence=4, confirms=""), now_s=1.0) is Report.TAKEN
+    begun = beat(epoch="bbbbbbbb", held=64, sequence=1, confirms="")
+    assert one.hear(begun, now_s=2.0) is Report.DOUBTED
+    mark = one.mark
+    assert mark
+    assert one.epoch == "aaaaaaaa"
+    late = beat(epoch="cccccccc", held=512, sequence=1, confirms="")
+    assert one.hear(late, now_s=3.0) is Report.DOUBTED
+    assert one.mark not in ("", mark)
+    again = beat(epoch="bbbbbbbb", held=64, sequence=2, confirms=mark)
+    assert one.hear(again, now_s=4.0) is Report.DOUBTED, "something else was told since"
+    again = beat(epoch="bbbbbbbb", held=64, sequence=3, confirms=one.mark)
+    assert one.hear(again, now_s=5.0) is Report.TAKEN
+    assert (one.epoch, one.held, one.mark) == ("bbbbbbbb", TierBytes(64 * MIB, 0), "")
+
+
 def test_an_agent_that_does_not_number_its_reports_is_believed(beat: Any) -> None:
     one = account()
     assert one.hear(beat(), now_s=1.0) is Report.TAKEN

@@ -78,6 +78,7 @@ class Agent:
     leaving: int = 0
     life: int = 1
     sequence: int = 0
+    confirms: str = ""
 
     @property
     def held(self) -> int:
@@ -99,6 +100,7 @@ class Said:
     sequence: int
     held: int
     asked: int
+    confirms: str = ""
 
 
 AGENTS = ("a", "b", "c")
@@ -132,19 +134,32 @@ class LateWorld(RuleBasedStateMachine):
     def _say(self, uid: str) -> Said:
         agent = self.agents[uid]
         agent.sequence += 1
-        return Said(uid, f"{agent.life:08x}", agent.sequence, agent.held, agent.sequence)
+        life = f"{agent.life:08x}"
+        return Said(uid, life, agent.sequence, agent.held, agent.sequence, agent.confirms)
 
-    def _hear(self, said: Said) -> int | None:
+    def _hear(self, said: Said) -> tuple[int | None, str]:
+        """The size that is answered, and the mark to repeat."""
+        self.now_s += 0.001
         account = self.accounts.setdefault(said.uid, Account(said.uid, "n1", 0.0, 0.0))
-        beat = BEAT(said)
-        if account.hear(beat, now_s=self.now_s) is Report.OVERTAKEN:
-            return None
-        return account.answer()
+        report = account.hear(BEAT(said), now_s=self.now_s)
+        if report is Report.TAKEN:
+            return account.answer(), ""
+        return None, account.mark if report is Report.DOUBTED else ""
 
     @rule(uid=st.sampled_from(AGENTS))
     def report(self, uid: str) -> None:
-        self.agents[uid].obey(self._hear(self._say(uid)))
+        agent = self.agents[uid]
+        told, mark = self._hear(self._say(uid))
+        agent.obey(told)
+        agent.confirms = mark or agent.confirms
         self.silent.discard(uid)
+
+    @rule(uid=st.sampled_from(AGENTS))
+    def report_again_at_once(self, uid: str) -> None:
+        """As an agent does that is asked to: it is believed then, whatever came before."""
+        self.report(uid)
+        self.report(uid)
+        assert self.accounts[uid].epoch == f"{self.agents[uid].life:08x}"
 
     @rule(uid=st.sampled_from(AGENTS))
     def report_whose_answer_is_lost(self, uid: str) -> None:
@@ -170,7 +185,7 @@ class LateWorld(RuleBasedStateMachine):
         """It may find its arena again, and give back what is above its floor a part at a time."""
         agent = self.agents[uid]
         agent.leaving = agent.held - agent.floor if kept else 0
-        agent.budget, agent.sequence = agent.floor, 0
+        agent.budget, agent.sequence, agent.confirms = agent.floor, 0, ""
         agent.life += 1
 
     @rule(uid=st.sampled_from(AGENTS))
@@ -209,7 +224,8 @@ class LateWorld(RuleBasedStateMachine):
 
 
 def BEAT(said: Said) -> "Beat":  # noqa: N802 - stands for the class it makes
-    return Beat(said.epoch, said.sequence, TierBytes(said.held), Demand(said.asked))
+    held, asked = TierBytes(said.held), Demand(said.asked)
+    return Beat(said.epoch, said.sequence, held, asked, said.confirms)
 
 
 @dataclass(frozen=True)
@@ -220,12 +236,29 @@ class Beat:
     sequence: int
     held: TierBytes
     demand: Demand
+    confirms: str
     node: str = "n1"
     capacity: TierBytes = TierBytes()  # noqa: RUF009 - frozen
     used: TierBytes = TierBytes()  # noqa: RUF009 - frozen
     arena_ready_bytes: int = 0
     pending_blocks: int = 0
     draining: bool = False
+
+
+def test_a_first_report_that_comes_after_the_next_lifes_is_not_believed() -> None:
+    """What a long run found: the report of a life that nobody had heard of, late by a restart."""
+    world = LateWorld()
+    world.report_that_is_late("a")
+    world.agent_restarts("a", kept=False)
+    for uid in AGENTS:
+        world.report(uid)
+    world.plan({"a": 3, "b": 2, "c": 2})
+    world.report("a")
+    assert world.agents["a"].held == 3
+    world.late_report_comes(0)
+    world.agents_never_hold_more_than_they_are_charged()
+    world.report("a")
+    assert world.accounts["a"].epoch == f"{2:08x}"
 
 
 TestLateWorld = LateWorld.TestCase

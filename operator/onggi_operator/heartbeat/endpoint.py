@@ -108,7 +108,8 @@ class HeartbeatServer:
             return _refused(403, f"pod {beat.pod} asks for pool {asked}, not {beat.pool}")
         now_s = self._clock()
         report = desk.fleet.hear(beat, now_s=now_s)
-        if report is Report.TOO_MANY or not desk.world.hear(beat, now_s=now_s):
+        taken = report is Report.TAKEN
+        if report is Report.TOO_MANY or (taken and not desk.world.hear(beat, now_s=now_s)):
             return _refused(503, "there are too many agents already", retry_s=60)
         body = dump_directive(directive(desk, beat, report))
         answer = web.Response(body=body, content_type="application/json")
@@ -120,7 +121,8 @@ class HeartbeatServer:
 def directive(desk: Desk, beat: Heartbeat, report: Report) -> Directive:
     """A pool that is gone leaves its engines alone: they go on as they are, and so do all where
     nobody may say what else to do. Whoever sent a report that was overtaken has given up on its
-    answer, so that says nothing of sizes."""
+    answer, so that says nothing of sizes; of one that is doubted that is likely, and if not it is
+    there again at once."""
     world, fleet = desk.world, desk.fleet
     interval_s = world.report_interval_s()
     pool = world.pool((beat.namespace, beat.pool))
@@ -128,6 +130,8 @@ def directive(desk: Desk, beat: Heartbeat, report: Report) -> Directive:
         return Directive(beat.mode, interval_s)
     if report is Report.OVERTAKEN:
         return Directive(pool.mode, interval_s)
+    if report is Report.DOUBTED:
+        return Directive(pool.mode, interval_s, confirm=fleet.mark(beat.pod_uid))
     return Directive(
         pool.mode,
         interval_s,

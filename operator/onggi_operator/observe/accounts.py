@@ -2,7 +2,9 @@
 
 Plain calls, no I/O. Reports are numbered within one life (epoch) of an agent, and lives follow one
 another: a report that was overtaken on its way tells of a past in which the agent may have held
-less, and is not believed.
+less, and is not believed. Which of two lives is the later one nobody can see, but only an agent
+that lives can repeat what it was just told. So a life that is not known is believed with the
+report that repeats the mark which the one before was answered with.
 """
 
 from dataclasses import dataclass, field
@@ -27,7 +29,9 @@ class Report(Enum):
     TAKEN = 1
     OVERTAKEN = 2
     """A later one came first."""
-    TOO_MANY = 3
+    DOUBTED = 3
+    """Of another life than the one known; `mark` is what the next one has to repeat."""
+    TOO_MANY = 4
     """There are as many agents as can be kept account of."""
 
 
@@ -64,6 +68,10 @@ class Account:
     began_s: float
     epoch: str = ""
     past_epochs: tuple[str, ...] = ()
+    doubted: str = ""
+    """The life that a report was last doubted of."""
+    mark: str = ""
+    """What that was answered with."""
     sequence: int = 0
     held: TierBytes | None = None
     used: TierBytes = field(default_factory=TierBytes)
@@ -81,10 +89,13 @@ class Account:
 
     def hear(self, beat: Heartbeat, *, now_s: float) -> Report:
         """Take a report in. What was answered to the one before is contained in what it shows."""
-        if beat.epoch in self.past_epochs:
-            return Report.OVERTAKEN
         if beat.epoch == self.epoch and 0 < beat.sequence <= self.sequence:
             return Report.OVERTAKEN
+        if self.epoch and beat.epoch != self.epoch:
+            if beat.confirms is None and beat.epoch in self.past_epochs:
+                return Report.OVERTAKEN
+            if beat.confirms is not None and not self._is_confirmed(beat, now_s):
+                return Report.DOUBTED
         if beat.epoch != self.epoch:
             self._begin(beat.epoch, now_s)
         self.sequence, self.heard_s = beat.sequence, now_s
@@ -108,11 +119,18 @@ class Account:
         self.answered_bytes = told
         return told
 
+    def _is_confirmed(self, beat: Heartbeat, now_s: float) -> bool:
+        if self.mark and (self.doubted, self.mark) == (beat.epoch, beat.confirms):
+            return True
+        self.doubted, self.mark = beat.epoch, f"{int(now_s * 1e6):x}-{beat.sequence:x}"
+        return False
+
     def _begin(self, epoch: str, now_s: float) -> None:
         """Another life: an empty memory, counters from 0, the same demand."""
         if self.epoch:
             self.past_epochs = (self.epoch, *self.past_epochs)[:EPOCHS_KEPT]
         self.epoch, self.began_s = epoch, now_s
+        self.doubted = self.mark = ""
         self.demand.asked_tokens, self.demand.at_s = 0, 0.0
 
     def _see_curve(self, curve: tuple[tuple[int, float], ...]) -> None:

@@ -108,6 +108,11 @@ class Fleet:
             self._accounts[beat.pod_uid] = account
         return account.hear(beat, now_s=now_s)
 
+    def mark(self, uid: str) -> str:
+        """What an agent whose report was doubted has to repeat."""
+        account = self._accounts.get(uid)
+        return account.mark if account else ""
+
     def answer(self, uid: str) -> int | None:
         """The memory that an agent is told now; None to leave it what it has."""
         account = self._accounts.get(uid)
