@@ -8,7 +8,7 @@ from onggi_core.engine import writeback
 from onggi_core.engine.actions import Refuse
 from onggi_core.engine.events import IoOutcome, SessionOpened
 from onggi_core.engine.state import SPACES_MAX
-from onggi_core.wire.replies import Looked
+from onggi_core.wire.replies import Looked, Slot
 from onggi_core.wire.requests import Hello, Lookup, Prefetch
 
 A = spec("a")
@@ -82,3 +82,30 @@ def test_a_key_that_a_hint_names_twice_is_brought_in_once() -> None:
     assert [key for job in shell.jobs.values() for key in job.keys].count(one) == 1
     shell.end_jobs()
     assert shell.ask(client, Lookup((one, two))) == Looked(2, 2)
+
+
+def test_what_a_store_is_told_of_does_not_make_room_for_it_though_no_chain_holds_it() -> None:
+    """Only the last block that was here was kept, as if the others were what it stands on: a store
+    was told EXISTS of a block whose page it was given itself."""
+    shell = Shell(extents=1, segments=0)
+    client = shell.open(A)
+    old, new = chain("old", 4), chain("new", 3)
+    shell.store(client, old)
+    reply = shell.prepare(client, [old[1], old[0], *new])
+    assert [slot in set(Slot) for slot in reply.slots] == [True, True, False, False, True]
+    assert reply.slots[:2] == (Slot.EXISTS, Slot.EXISTS)
+    assert reply.slots[4] == Slot.NO_ROOM
+    assert shell.ask(client, Lookup(tuple(old))) == Looked(2, 2)
+
+
+def test_nor_where_another_client_said_that_it_follows_nothing() -> None:
+    shell = Shell(extents=1, segments=0)
+    client = shell.open(A)
+    one, two, three, four, five = chain("c", 5)
+    for key in (one, two):
+        shell.store(client, [key])
+    shell.store(client, chain("d", 2))
+    reply = shell.prepare(client, [one, two, three, four, five])
+    assert reply.slots[:2] == (Slot.EXISTS, Slot.EXISTS)
+    assert reply.slots[4] == Slot.NO_ROOM
+    assert shell.ask(client, Lookup((one, two, three, four, five))) == Looked(2, 4)

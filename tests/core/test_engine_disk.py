@@ -100,6 +100,40 @@ def test_prefetch_brings_blocks_in_so_that_a_load_need_not_wait() -> None:
     assert shell.stats()["prefetched_blocks"] == 4
 
 
+def test_what_is_here_of_a_prompt_does_not_make_room_for_the_rest_of_it() -> None:
+    """The beginning went for the end, which is worth nothing without it."""
+    shell = Shell(extents=1, segments=4)
+    client = shell.open(A)
+    long = chain("longer than the arena", 6)
+    shell.store(client, long[:4])
+    shell.end_jobs()
+    shell.store(client, chain("other", 4))
+    shell.end_jobs()
+    shell.store(client, long[4:], long[3])
+    shell.end_jobs()
+    assert shell.load(client, long[:2], wait_ms=1000) is None
+    shell.end_jobs()
+    shell.finish(next(iter(shell.loads)))
+    shell.store(client, chain("another", 2))
+    shell.end_jobs()
+    assert shell.ask(client, Prefetch(tuple(long))) == Looked(2, 6)
+    shell.end_jobs()
+    assert shell.ask(client, Lookup(tuple(long))) == Looked(4, 6)
+
+
+def test_nor_in_another_space() -> None:
+    shell = Shell(extents=1, segments=3)
+    client = shell.open(A, B)
+    shell.store(client, KEYS[:3], space=1)
+    shell.end_jobs()
+    shell.store(client, KEYS[:3], space=0)
+    shell.end_jobs()
+    went = shell.stats()["evicted_host_blocks"]
+    assert shell.ask(client, Prefetch(tuple(KEYS[:3]))) == Looked(1, 3)
+    assert shell.stats()["evicted_host_blocks"] == went
+    assert not shell.jobs, "there was no room to read to"
+
+
 def ends(shell: Shell) -> tuple[int, ...]:
     stats = shell.stats()
     return tuple(stats[f"prefetch_{end}_blocks"] for end in ("useful", "late", "useless"))

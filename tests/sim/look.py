@@ -10,9 +10,10 @@ from tests.core import walker
 from onggi_core.board.reader import BoardReader
 from onggi_core.board.survey import Held, survey
 from onggi_core.engine.state import Facts, State
-from onggi_core.page import PageState
+from onggi_core.page import READABLE, PageState
 from onggi_core.policy.choosers import LeastRecent
 from onggi_core.region import QUARANTINED, ROOM
+from onggi_core.wire.requests import SpaceSpec
 
 ONLY_COUNTED = ("lookup_requests", "lookup_blocks")
 """Figures that say what was asked, refused or not."""
@@ -58,6 +59,15 @@ def leaving(engine: Any) -> set[tuple[bytes, bytes]]:
         for store in state.leaving_stores.values()
         for block in store.blocks
     }
+
+
+def there(engine: Any, space: SpaceSpec, key: bytes) -> str:
+    """Whether a block may be read in the arena: "" it may, "dead" until nobody reads it, "gone"."""
+    state = _state(engine)
+    block = state.spaces[space.fingerprint].find(key)
+    if block is None or state.host.pages.states[block] not in READABLE:
+        return "gone"
+    return "dead" if block in state.host.dead.blocks else ""
 
 
 def held_pages(engine: Any) -> str:

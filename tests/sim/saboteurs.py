@@ -6,9 +6,8 @@ engine looks like inside.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 from tests.sim.ops import REFUSED
 
@@ -372,29 +371,3 @@ class Raises(Saboteur):
         if isinstance(event, WriteEnded):
             raise AssertionError("planted")
         return super().step(event, now_s)
-
-
-PLANTED: Final[tuple[tuple[Callable[[Facts], Saboteur], str, str], ...]] = (
-    (WrongOffset, "calm", "bytes"),
-    (NoPin, "cramped", "owners"),
-    (NoQuarantine, "hostile", "owners"),
-    (TwoOwners, "calm", "owners"),
-    (RoomOfTwo, "calm", "owners"),
-    (RoomTakenBack, "hostile", "owners"),
-    (NamesBackwards, "calm", "bytes"),
-    (RoomWithoutBound, "calm", "budgets"),
-    (BeyondTheArena, "calm", "budgets"),
-    (BeyondTheDisk, "calm", "budgets"),
-    (ForgetsToForget, "cramped", "table"),
-    (LosesAnAnswer, "calm", "liveness"),
-    (NeverShrinks, "shrinking", "liveness"),
-    (AlwaysActive, "usual", "modes"),
-    (ShortLoad, "calm", "promises"),
-    (SealsTheAbandoned, "memory", "visibility"),
-    (MissesTheEnd, "deaths", "sessions"),
-    (RefusesAndObeys, "hostile", "refusals"),
-    (LosesAnEnd, "calm", "leaks"),
-    (StaysOnTheBoard, "cramped", "bytes"),
-    (Raises, "calm", "no-fault"),
-)
-"""Which bug, in which world, which checker finds it."""

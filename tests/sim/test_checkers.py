@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 from tests.sim.checkers.all import CHECKERS
+from tests.sim.planted import PLANTED
 from tests.sim.runner import ENGINE_FAULT, Outcome, run, shrink
-from tests.sim.saboteurs import PLANTED, WrongOffset
+from tests.sim.saboteurs import WrongOffset
 
 SEEDS = 8
 STEPS = 3000

@@ -8,6 +8,7 @@ from onggi_core.engine import promotion, uses
 from onggi_core.engine.session import Session
 from onggi_core.engine.space import Space
 from onggi_core.engine.state import State
+from onggi_core.index.ids import as_run
 from onggi_core.page import ARRIVING, READABLE, PageState
 from onggi_core.wire.replies import Looked, Mode
 
@@ -38,13 +39,22 @@ def prefetch(state: State, session: Session, keys: Sequence[bytes], now_s: float
     state.counters.lookup_blocks += len(keys)
     state.counters.miss_blocks += len(keys) - looked.pending
     if looked.pending > looked.ready:
-        states = state.blocks.host.states
-        for space in session.spaces:
-            run = space.known(keys[looked.ready : looked.pending])
-            absent = [block for block in run if states[block] == PageState.FREE]
-            wanted = tuple(dict.fromkeys(absent))  # a client's mistake: a key named twice
-            promotion.begin(state, space, wanted, promotion.Urgency.PREFETCH, now_s)
+        _bring_in(state, session, keys[: looked.pending], now_s)
     return looked
+
+
+def _bring_in(state: State, session: Session, keys: Sequence[bytes], now_s: float) -> None:
+    """What is here of a prompt does not make room for the rest of it, in no space."""
+    states = state.host.pages.states
+    runs = [dict.fromkeys(space.known(keys)) for space in session.spaces]  # a key may come twice
+    here = [as_run([block for block in run if states[block] in READABLE]) for run in runs]
+    for blocks in here:
+        state.host.pages.pin(blocks)
+    for space, run in zip(session.spaces, runs, strict=True):
+        absent = tuple([block for block in run if states[block] == PageState.FREE])
+        promotion.begin(state, space, absent, promotion.Urgency.PREFETCH, now_s)
+    for blocks in here:
+        state.host.unpin(blocks)
 
 
 def _runs(

@@ -55,7 +55,8 @@ def _reserve(
     """Slots of the leading keys that need no page or got one, the blocks that got one, and whether
     the policy would have let all of them in.
 
-    What the chain stands on is marked as used first, so that it is not what makes room.
+    What is here of the chain, and what that stands on, is marked as used first, so that it is not
+    what makes room.
     """
     discarding.keep_again(state, space, keys)
     use, known = state.use(), space.known(keys)
@@ -69,7 +70,7 @@ def _reserve(
             break
         lead += 1
     if lead:
-        touch(known[lead - 1], use)
+        state.host.ranking.touch_run(known[:lead], use)
         parent = keys[lead - 1]
     slots = [_held(states[block]) for block in known[:lead]]
     rest = keys[lead:]

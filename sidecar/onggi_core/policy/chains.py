@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from onggi_core.index.counting import in_a_row
@@ -68,6 +69,20 @@ class ChainRanking(Ranking):
         leaves = [block for block in last if not kids[block - begin]]
         self._leaves += len(leaves)
         self._set_aside(leaves)
+
+    def touch_run(self, blocks: Sequence[int], use: int) -> None:
+        """As `touch` of each of these, for which the last one is enough where each follows the one
+        before it here. Where a client names others, or said before that they follow something
+        else, each is touched that nothing behind it stands on."""
+        parents, last = self._parent, blocks[-1]
+        in_order = type(blocks) is range and (
+            parents[blocks[0] + 1 : last + 1] == in_a_row(blocks[0], len(blocks) - 1)
+        )
+        if not in_order:
+            for above, block in pairwise(blocks):
+                if parents[block] != above:
+                    self.touch(above, use)
+        self.touch(last, use)
 
     def counts_of(self, blocks: Sequence[int]) -> bytes:
         """How often each was asked for, a byte each; 0 of those that were never here."""

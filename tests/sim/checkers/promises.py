@@ -1,17 +1,22 @@
-"""promises: what a lookup calls ready, a load in the same moment gets.
+"""promises: what an answer calls ready is there in that moment, and a load that comes then gets it.
 
-Asked of chains, in which no block comes twice; a load is cut where one does.
+What made room for a store or a hint is none of what its answer speaks of. What a store is told of
+it has stored again: no DISCARD that came before may take it away.
+
+Loads are asked of chains, in which no block comes twice; a load is cut where one does.
 """
 
 from __future__ import annotations
 
+from tests.sim import look
 from tests.sim.checkers.base import Checker
+from tests.sim.trace import shown
 
 from onggi_core.engine.actions import Action, Answer
 from onggi_core.engine.events import Asked, Event
 from onggi_core.wire.frame import OFFSETS_MAX
-from onggi_core.wire.replies import LoadPrepared, Looked
-from onggi_core.wire.requests import LoadPrepare, Lookup
+from onggi_core.wire.replies import LoadPrepared, Looked, Slot, StorePrepared
+from onggi_core.wire.requests import LoadPrepare, Lookup, Prefetch, SpaceSpec, StorePrepare
 
 
 class Promises(Checker):
@@ -20,6 +25,9 @@ class Promises(Checker):
 
     def after(self, event: Event, actions: list[Action]) -> None:
         promised, self._promised = self._promised, None
+        for pending, answer in self.life.change.answered or ():
+            if isinstance(answer, Answer):
+                self._answered(pending.asked, answer)
         if not isinstance(event, Asked) or not actions or not isinstance(actions[0], Answer):
             return
         request, reply, now_s = event.request, actions[0].reply, self.world.agenda.now_s
@@ -33,3 +41,23 @@ class Promises(Checker):
                 ranks = len(self.life.ledger.sessions[session])
                 if reply.blocks < min(ready, OFFSETS_MAX // ranks):
                     raise self.broken(f"{ready} blocks were ready, a load got {reply.blocks}")
+
+    def _answered(self, asked: Asked, answer: Answer) -> None:
+        request, reply = asked.request, answer.reply
+        spaces = self.life.ledger.sessions[answer.session]
+        if isinstance(request, Lookup | Prefetch) and isinstance(reply, Looked):
+            for space in spaces:
+                for key in request.keys[: reply.ready]:
+                    self._must_be_there(space, key, ("gone",), shown(reply))
+        elif isinstance(request, StorePrepare) and isinstance(reply, StorePrepared):
+            for key, slot in zip(request.keys, reply.slots, strict=True):
+                if slot == Slot.EXISTS:
+                    self._must_be_there(spaces[request.space], key, ("gone", "dead"), shown(reply))
+
+    def _must_be_there(
+        self, space: SpaceSpec, key: bytes, wrong: tuple[str, ...], reply: str
+    ) -> None:
+        if (why := look.there(self.life.engine, space, key)) in wrong:
+            raise self.broken(
+                f"{shown(key)} of {shown(space)} is {why}, and the answer was {reply}"
+            )
