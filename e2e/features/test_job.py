@@ -1,6 +1,8 @@
-"""A Job whose pod has an agent completes, and what it did is counted."""
+"""A Job whose pod has an agent completes, and what it did is counted, however short it lived."""
 
 from __future__ import annotations
+
+from datetime import datetime
 
 import pytest
 from rig.kubectl import Kubectl, Object, until
@@ -28,6 +30,7 @@ def test_it_completes_and_is_counted(kubectl: Kubectl) -> None:
     for container in (agent, client, *pod["status"]["containerStatuses"]):
         assert container["state"]["terminated"]["exitCode"] == 0, container
         assert container["restartCount"] == 0
+    print(f"the job ran {_ran_s(pod):.0f} s")
     told = kubectl("logs", pod["metadata"]["name"], "--container=vllm")
     assert told.strip() == f'{{"found": {BLOCKS}, "right": {BLOCKS}}}'
 
@@ -36,6 +39,13 @@ def test_it_completes_and_is_counted(kubectl: Kubectl) -> None:
     assert status["tokensSaved"] == BLOCKS * BLOCK_TOKENS
     status = pool.until("no pod of it", lambda s: s["pods"]["matched"] == 0)
     assert status["hits"]["hostBlocks"] == BLOCKS
+
+
+def _ran_s(pod: Object) -> float:
+    (engine,) = pod["status"]["containerStatuses"]
+    ended = engine["state"]["terminated"]
+    began, end = (datetime.fromisoformat(ended[key]) for key in ("startedAt", "finishedAt"))
+    return (end - began).total_seconds()
 
 
 def job(name: str, pool: str) -> Object:
