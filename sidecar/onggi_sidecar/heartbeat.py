@@ -52,10 +52,6 @@ class NoDirective(Exception):
     """A report that brought no directive back; the message says why."""
 
 
-class Unanswered(NoDirective):
-    """Nobody was reached, or not in time."""
-
-
 class Elsewhere(NoDirective):
     """The operator that answered does not lead; another one does, behind the same name."""
 
@@ -78,13 +74,11 @@ class HeartbeatPoster:
         self._obey = obey
         self._dice = dice
         self._failures = 0
-        self._reached = False
-        """Whether anybody answered the last report, be it that another operator leads."""
         self._confirms = ""
         self._ending = asyncio.Event()
 
     def end(self) -> None:
-        """One last report, and run() is over; without it where nobody answered the one before."""
+        """One last report, whatever became of the one before, and run() is over."""
         self._ending.set()
 
     async def run(self) -> None:
@@ -105,8 +99,7 @@ class HeartbeatPoster:
                     interval_s = answer.interval_s
                     self._obey(answer)
                 pause_s = self._pause_s(interval_s)
-            if self._reached:
-                await self._report_and_confirm(session, tries=ELSEWHERE_LAST_MAX)
+            await self._report_and_confirm(session, tries=ELSEWHERE_LAST_MAX)
 
     async def _ends_within(self, pause_s: float) -> bool:
         try:
@@ -136,13 +129,12 @@ class HeartbeatPoster:
             directive = await self._find_leader(session, tries)
         except NoDirective as why:
             self._failures += 1
-            self._reached = not isinstance(why, Unanswered)
             if self._failures == 1:  # said once, then quiet until the operator is back
                 warn("operator_unreachable", f"{why}; the present mode stays in force")
             return None
         if self._failures:
             event("operator_reached", "the operator answers again", failures=self._failures)
-        self._failures, self._reached = 0, True
+        self._failures = 0
         return directive
 
     async def _find_leader(self, session: aiohttp.ClientSession, tries: int) -> Directive:
@@ -163,8 +155,8 @@ class HeartbeatPoster:
                 answer = await response.content.read(BODY_BYTES_MAX)
                 status = response.status
         except (aiohttp.ClientError, TimeoutError, OSError) as fault:
-            raise Unanswered(
-                f"cannot reach the operator at {url}: {fault or 'timed out'}"
+            raise NoDirective(
+                f"cannot reach the operator at {url}: {str(fault) or 'timed out'}"
             ) from fault
         if status != HTTPStatus.OK:
             said = answer[:SAID_BYTES_MAX].decode(errors="replace")
