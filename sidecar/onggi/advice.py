@@ -11,7 +11,7 @@ OTHER_VERSION: Final = (
     "own `onggi install-client FOLDER` (in Kubernetes: have the pod made again), and start the "
     "engine again"
 )
-NO_AGENTS_SOCKET: Final = "is ONGGI_SOCKET the socket of an Onggi agent?"
+NO_AGENTS_SOCKET: Final = "name an Onggi agent's socket (ONGGI_SOCKET)"
 
 
 def on_connecting(error: OSError) -> str:
@@ -20,4 +20,4 @@ def on_connecting(error: OSError) -> str:
     if error.errno in (errno.EACCES, errno.EPERM):
         who = f"uid {os.geteuid()} and gid {os.getegid()}"
         return f"{why} for {who}: run engine and agent as one user, or in one group"
-    return f"{why}: is `onggi agent` running, with this path as its socket?"
+    return f"{why}: start `onggi agent` with this path as its socket, or name its own to the engine"

@@ -259,6 +259,15 @@ def test_skipping_is_within_its_bounds_and_reported(tiers: InProcessAgent) -> No
     assert float(off) <= flow.error_max + NEAR
 
 
+def test_keys_of_another_dtype_are_refused_with_what_to_do(tiers: InProcessAgent) -> None:
+    both = twin(tiers, 1)
+    both.step(40)
+    keys = torch.zeros(1, 2, 1, 16, dtype=torch.float16)
+    said = "of torch.float16; this context has .*: go on with what it was begun or saved with"
+    with both.context as context, pytest.raises(ValueError, match=said):
+        context.append(0, keys, keys)
+
+
 def test_what_was_saved_is_whole_in_another_context(tiers: InProcessAgent) -> None:
     both = twin(tiers, 2)
     both.step(333)
@@ -271,7 +280,8 @@ def test_what_was_saved_is_whole_in_another_context(tiers: InProcessAgent) -> No
         saved = context.find("prompt")
         assert saved is not None
         assert saved.tokens == tokens
-        with pytest.raises(ValueError, match="model: 'm' there, 'n' here"):
+        said = r"model: 'm' there, 'n' here\); restore it into a cache of the model it is of"
+        with pytest.raises(ValueError, match=said):
             saved.check({"model": "n"}, 2)
         context.restore(saved, "cpu")
         assert context.length() == 333

@@ -146,6 +146,10 @@ def test_where_no_agent_answers_it_says_so(tmp_path: Path, monkeypatch: pytest.M
         ({"cpu_memory": "1MiB"}, r"cpu_memory is '1MiB', .*; use at least 16777216 bytes"),
         ({"nvm_memory": 1}, r"nvm_memory is 1 without nvm_path; name a folder for it"),
         ({"device": "meta"}, r"device is 'meta'; use cpu, cuda or cuda:N"),
+        (
+            {"gpu_memory": 1 << 20, "device": "cpu"},
+            r"gpu_memory is 1048576, .*; cpu has .*: use less",
+        ),
         ({"policy": "best"}, r"policy is 'best'; use one of worth, "),
         ({"first_steps": -1}, r"first_steps is -1; use a whole number from 0 on"),
         ({"agent": "/a", "nvm_path": "/b"}, r"nvm_path is '/b'; a running agent has a disk"),
@@ -156,6 +160,12 @@ def test_what_cannot_be_is_refused_and_leaves_nothing(wrong: dict[str, Any], sai
     with pytest.raises(ValueError, match=said):
         KVCacheManager(**SMALL | wrong)
     assert folders() == before
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+def test_a_gpu_that_is_not_there_is_said() -> None:
+    with pytest.raises(ValueError, match="device is 'cuda', and torch finds no GPU here; use cpu"):
+        KVCacheManager(**SMALL | {"device": "cuda"})
 
 
 def test_a_step_is_a_number_or_a_name() -> None:

@@ -117,7 +117,8 @@ class TieredContext:
             if geometry != held.geometry or keys.shape[0] != held.batch:
                 raise ValueError(
                     f"layer {layer} got keys {tuple(keys.shape)} of {keys.dtype}; this context has "
-                    f"{held.batch} sequences and, in all layers, {held.geometry}"
+                    f"{held.batch} sequences and, in all layers, {held.geometry}: go on with what "
+                    "it was begun or saved with, or take an empty one"
                 )
             held.layers[layer].append(keys, values, held.store)
 

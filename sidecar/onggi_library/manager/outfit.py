@@ -11,6 +11,7 @@ import torch
 from onggi_core.policy.choosers import Chooser
 from onggi_core.policy.names import FIXED, PolicyName, chooser_of
 from onggi_core.policy.reuse import Reuse
+from onggi_core.quantity import spell_bytes
 from onggi_library.in_process import InProcessAgent
 from onggi_library.manager import folder, sizes
 from onggi_library.manager.device import DeviceTier
@@ -53,7 +54,16 @@ def device_tier(
         if type(steps) is not int or steps < 0:
             raise ValueError(f"{name} is {steps!r}; use a whole number from 0 on")
     nbytes = sizes.size("gpu_memory", capacity)
+    if nbytes > (there := _memory_of(device)):
+        has = f"{device} has {spell_bytes(there)}"
+        raise ValueError(f"gpu_memory is {capacity!r}, {spell_bytes(nbytes)}; {has}: use less")
     return DeviceTier(nbytes, device, _chooser(policy), first=first, last=last)
+
+
+def _memory_of(device: torch.device) -> int:
+    if device.type == "cuda":
+        return int(torch.cuda.get_device_properties(device).total_memory)
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def _chooser(policy: str) -> Chooser:
@@ -73,6 +83,8 @@ def device_of(given: str | torch.device | None) -> torch.device:
         raise ValueError(f"device is {given!r}; use cpu, cuda or cuda:N") from None
     if device.type not in ("cpu", "cuda"):
         raise ValueError(f"device is {str(device)!r}; use cpu, cuda or cuda:N")
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"device is {str(device)!r}, and torch finds no GPU here; use cpu")
     if device.type == "cuda" and device.index is None:
         return torch.device("cuda", torch.cuda.current_device())
     return device
