@@ -167,9 +167,11 @@ def read_result(path: Path) -> dict[str, Any]:
 
 
 def write_result(path: Path, entries: Sequence[Entry], facts: Mapping[str, Any]) -> None:
-    """Put `entries` among those of earlier runs, each with its date, and `facts` over theirs."""
+    """Put `entries` among those of earlier runs, each with its date, commit and load, and `facts`
+    over theirs."""
     result = {**read_result(path), **facts}
-    dated = {entry.row.name: entry.as_json(str(facts["date"])) for entry in entries}
+    then = {name: facts[name] for name in ("commit", "load_average")}
+    dated = {entry.row.name: entry.as_json(str(facts["date"])) | then for entry in entries}
     result["entries"] = {**result["entries"], **dated}
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(result, indent=1, sort_keys=True) + "\n")

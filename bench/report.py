@@ -103,6 +103,8 @@ def figures(result: Mapping[str, Any]) -> str:
         _absent(entries),
         "### How each was measured",
         "\n".join(_how(entries)),
+        "### When each was measured",
+        "\n".join(_when(entries)),
     ]
     if seconds := result.get("seconds"):
         took = ", ".join(f"{part} {spent:.0f} s" for part, spent in seconds.items())
@@ -138,6 +140,17 @@ def _how(entries: Sequence[Mapping[str, Any]]) -> list[str]:
         f"* {', '.join(f'`{name}`' for name in names)} (`{command}`): {how}"
         for (command, how), names in by_text.items()
     ]
+
+
+def _when(entries: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Parts are measured one by one; what else the machine did then is in their figures."""
+    lines: dict[str, None] = {}
+    for entry in entries:
+        said = entry["date"]
+        if "commit" in entry:
+            said += f", commit {entry['commit']}, load {entry['load_average'][0]}"
+        lines[f"* `{entry['command']}`: {said}"] = None
+    return list(lines)
 
 
 def write_page(result: Mapping[str, Any], page: Path = PAGE) -> None:

@@ -17,7 +17,7 @@ from bench.entries import (
     write_result,
 )
 
-FACTS = {"date": "2026-01-02 03:04 UTC", "commit": "abc1234"}
+FACTS = {"date": "2026-01-02 03:04 UTC", "commit": "abc1234", "load_average": [0.5, 0.4, 0.3]}
 RATE = Row("load_4mib", 12.0, Unit.GIB_PER_S, {"memcpy": 15.0, "other": 6.0}, {"gone": "no disk"})
 TIME = Row("lookup", 50e-6, Unit.SECONDS, {"redis": 100e-6})
 
@@ -69,6 +69,8 @@ def test_results_of_parts_gather_in_one_file(tmp_path: Path) -> None:
         "meets": False,
         "command": "python -m bench load",
         "date": "2026-01-02 03:04 UTC",
+        "commit": "abc1234",
+        "load_average": [0.5, 0.4, 0.3],
         "how": "As said.",
         "rows": [],
     }

@@ -25,6 +25,7 @@ QUICK = Entry(
 
 def result() -> dict[str, Any]:
     entries = {e.row.name: e.as_json("2026-01-02") for e in (QUICK, SLOW)}
+    entries["load_4mib"] |= {"commit": "abc", "load_average": [1.5, 1.0, 1.0]}
     return {**facts(), "entries": entries, "seconds": {"load": 12.4}}
 
 
@@ -72,6 +73,8 @@ def test_the_page_says_what_falls_short_and_what_is_missing_and_how_it_was_measu
     assert "* mooncake in `load_4mib`: libx.so is not here" in text
     assert "* `load_4mib` (`python -m bench load`): One memmove." in text
     assert "load 12 s" in text
+    assert "* `python -m bench load`: 2026-01-02, commit abc, load 1.5\n" in text
+    assert "* `python -m bench memory`: 2026-01-02\n" in text
     assert text.index("load_4mib") < text.index("readopt_1m_s")
 
 
