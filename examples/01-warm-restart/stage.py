@@ -26,7 +26,7 @@ START_S: Final = 180.0
 """For a model process: importing its libraries from a cold disk can take a minute."""
 ANSWER_S: Final = 300.0
 """For one answer, on a machine ten times slower than a laptop."""
-AGENT_S: Final = 60.0
+AGENT_S: Final = 180.0
 END_S: Final = 15.0
 """An agent seals its disk tier within 10 s."""
 POLL_S: Final = 0.02
@@ -105,8 +105,10 @@ class Stage:
                 stats = client.stats() if self.places.socket.exists() else {}
                 if stats and reached(stats):
                     return stats
-                if time.monotonic() > deadline_s or not agent.running:
+                if not agent.running:
                     raise agent.failure(f"did not get as far as: {what}")
+                if time.monotonic() > deadline_s:
+                    raise agent.failure(f"did not get as far as this in {AGENT_S:g} s: {what}")
                 self._attention.sleep(POLL_S)
         finally:
             client.close()

@@ -69,4 +69,5 @@ class Patience:
             failures, self._failures, self._late_in_a_row = self._failures, 0, 0
             complained, self._complained = self._complained, False
         if complained:
-            self._log.warning("onggi: %s answers again after %d failures", self._what, failures)
+            often = "one failure" if failures == 1 else f"{failures} failures"
+            self._log.warning("onggi: %s answers again after %s", self._what, often)
