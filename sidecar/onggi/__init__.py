@@ -6,7 +6,8 @@
 Lives here: the client (client.py over link, session, channel, arena), torch_pages.py and
 cuda_pages.py for tensors, and connectors/, one an engine. May import: onggi_core and, in those two
 files and in connectors/, the engine's own torch. Not here: which block is kept or evicted (the
-agent decides), and KVCacheManager, which is onggi_library's and is brought in when asked for.
+agent decides); KVCacheManager and BatchSizer, which are onggi_library's, are brought in when asked
+for.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ from onggi_core.wire.replies import Slot as StoreSlot
 from onggi_core.wire.requests import LoadOutcome, SpaceSpec, StoreOutcome
 
 if TYPE_CHECKING:
+    from onggi_library.batch import BatchSizer as BatchSizer
     from onggi_library.manager.manager import KVCacheManager as KVCacheManager
 
 __all__ = [
@@ -43,6 +45,10 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """An engine's image has neither torch for us to load nor use for the library."""
+    if name == "BatchSizer":
+        from onggi_library.batch import BatchSizer
+
+        return BatchSizer
     if name == "KVCacheManager":
         from onggi_library.manager.manager import KVCacheManager
 
