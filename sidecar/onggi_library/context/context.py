@@ -17,14 +17,15 @@ from onggi_library.attention.tiles import Asking, Seen
 from onggi_library.attention.visible import Visibility
 from onggi_library.context.asked import Heeded, attend_to
 from onggi_library.context.attention_map import AttentionMap
-from onggi_library.context.errors import ContextLost
-from onggi_library.context.geometry import Geometry, geometry_of
+from onggi_library.context.errors import ContextLost, NotInTime
+from onggi_library.context.geometry import Geometry, check_exactness, geometry_of
 from onggi_library.context.held import Held
 from onggi_library.context.names import NONCE_BYTES, Names
 from onggi_library.context.report import Flow, Report, Tiers
 from onggi_library.context.saved import Saved, Shelf
 from onggi_library.context.share import Wanted
 from onggi_library.context.store import PageStore
+from onggi_library.rounding import EXACT
 
 BLOCK_TOKENS: Final = 128
 CHOOSE_EVERY: Final = 8
@@ -39,7 +40,8 @@ class TieredContext:
     device_bytes leaves holds the pieces that attention was seen to go to.
 
     For inference: no gradient goes through it. Not to be used from two threads at a time. A call
-    that fails ends the context: later ones raise ContextLost.
+    that fails ends the context: later ones raise ContextLost. NotInTime of append, attend and crop
+    does not: attend and crop may be called again, and after append crop is to be called first.
     """
 
     def __init__(
@@ -52,32 +54,26 @@ class TieredContext:
         recent: int = 1024,
         block_tokens: int = BLOCK_TOKENS,
         epsilon: float = 0.0,
+        lower: str = EXACT,
         label: str = "",
         learned: AttentionMap | None = None,
     ) -> None:
         """socket: the agent's. epsilon: 0 for exact attention, or the greatest share of any query's
-        attention that may be left out. label: whose saved contexts these are; those of
-        other labels are not found. learned: what earlier contexts showed. Raises ValueError."""
-        for name, value, least in (
-            ("layers", layers, 1),
-            ("sinks", sinks, 0),
-            ("recent", recent, 0),
-            ("block_tokens", block_tokens, 1),
-        ):
-            if value < least:
-                raise ValueError(f"{name} is {value}; {least} or more")
-        if not 0.0 <= epsilon < 1.0:
-            raise ValueError(f"epsilon is {epsilon}; a share of attention, from 0 to less than 1")
+        attention that may be left out. lower: "exact", or "int8" to round what goes down to the
+        tiers (rounding.py). label: whose saved contexts these are; those of other labels are not
+        found. learned: what earlier contexts showed. Raises ValueError."""
+        check_exactness(lower, epsilon)
         self._socket = socket
         self._wanted = Wanted(device_bytes, layers, block_tokens, sinks, recent)
         self.epsilon = epsilon
+        self._lower = lower
         self._label = label
         self.learned = learned or AttentionMap()
         self._names = Names(secrets.token_bytes(NONCE_BYTES))
-        self.flow = Flow()
+        self.flow, self._rounds = Flow(), 0
         self._held: Held | None = None
-        self._rounds = 0
         self._fault: BaseException | None = None
+        self._torn = False  # an append was cut short: layers may have different lengths
 
     # ---- what there is
 
@@ -110,9 +106,9 @@ class TieredContext:
 
     def append(self, layer: int, keys: Any, values: Any) -> None:
         """Take in keys [batch, kv heads, tokens, head size], as attention uses them, and values
-        [.., value size] of the next tokens. Raises ValueError, NoRoom, ContextLost."""
-        with self._whole():
-            geometry = geometry_of(keys, values, self._wanted.block_tokens)
+        [.., value size] of the next tokens. Raises ValueError, NoRoom, NotInTime, ContextLost."""
+        with self._whole(torn=True):
+            geometry = geometry_of(keys, values, self._wanted.block_tokens, self._lower)
             held = self._held or self._start(geometry, keys.shape[0], keys.device)
             if geometry != held.geometry or keys.shape[0] != held.batch:
                 raise ValueError(
@@ -136,9 +132,9 @@ class TieredContext:
         that was appended to the layer: [batch, heads, tokens, value size], of the queries' dtype.
 
         scale: 1 / sqrt(head size) if it is None. visible: by position, all up to the query's own if
-        None. seen and softcap: see `Asking`. Raises ContextLost.
+        None. seen and softcap: see `Asking`. Raises NotInTime, ContextLost.
         """
-        with self._whole():
+        with self._whole(torn=False):
             held, count = self._started(), queries.shape[2]
             asking = Asking(
                 queries,
@@ -191,21 +187,18 @@ class TieredContext:
                     f"this context has {self.length()} tokens and an epsilon of {self.epsilon}; "
                     "restore into an empty one whose epsilon is 0"
                 )
-            if saved.geometry.block_tokens != self._wanted.block_tokens:
-                raise ValueError(
-                    f"block_tokens is {self._wanted.block_tokens}; what was saved has blocks of "
-                    f"{saved.geometry.block_tokens}: use that"
-                )
+            saved.geometry.check(self._wanted.block_tokens, self._lower)
             self._start(saved.geometry, len(saved.tokens), device).take_over(saved)
 
     # ---- changing
 
     def crop(self, length: int) -> None:
-        """Forget all tokens behind the first `length` of every layer. Raises ValueError,
+        """Forget all tokens behind the first `length` of every layer. Raises ValueError, NotInTime,
         ContextLost."""
-        with self._whole():
-            if not 0 <= length <= self.length():
-                raise ValueError(f"length is {length}; 0 up to the {self.length()} there are")
+        with self._whole(torn=True, mending=True):
+            there = self._held.shortest if self._held is not None else 0
+            if not 0 <= length <= there:
+                raise ValueError(f"length is {length}; 0 up to the {there} there are")
             if self._held is not None:
                 self._held.crop(length)
 
@@ -268,9 +261,8 @@ class TieredContext:
     def _choose(self, held: Held) -> None:
         """Once a round, and seldom: what should stay on the device."""
         self._rounds += 1
-        hot = held.side.hot
-        if hot.places and self._rounds % CHOOSE_EVERY == 1:
-            hot.want(self.learned.choose(held.spots(), hot.places, hot.kept))
+        if self._rounds % CHOOSE_EVERY == 1:
+            held.choose(self.learned)
 
     def _forget(self) -> None:
         if self._held is not None:
@@ -279,14 +271,26 @@ class TieredContext:
             held.give_back()
 
     @contextlib.contextmanager
-    def _whole(self) -> Iterator[None]:
-        """Nothing is asked of a context that may not be whole."""
+    def _whole(self, *, torn: bool | None = None, mending: bool = False) -> Iterator[None]:
+        """Nothing is asked of a context that may not be whole. torn: whether layers may differ if
+        the tiers are late, which the call can be made good of; None: the context ends then."""
         if self._fault is not None:
             raise ContextLost(f"this context ended: {self._fault}") from self._fault
+        if self._torn and not mending:
+            raise NotInTime("the last append was cut short; crop to what there was before it")
         try:
             with torch.no_grad():
                 yield
+            self._torn = False
         except ValueError:
+            raise
+        except NotInTime as late:
+            if torn is None:
+                self._fault = late
+            else:
+                self._torn = torn
+                if self._held is not None:
+                    self._held.side.bringer.forget()
             raise
         except BaseException as fault:
             self._fault = fault

@@ -11,3 +11,9 @@ class ContextLost(RuntimeError):
 
 class NoRoom(RuntimeError):
     """The tiers take no more of a context; close it, and give them more room or it less to keep."""
+
+
+class NotInTime(RuntimeError):
+    """The tiers did not give or take something in time, as a rule because a disk hangs. Nothing is
+    lost and nothing was computed from a part: once the disk answers, attend again. What append was
+    doing has to be taken back first: crop to what there was before it, and append again."""

@@ -14,6 +14,8 @@ import torch
 
 from onggi_core.identity import fingerprint
 from onggi_core.wire.requests import SpaceSpec
+from onggi_library.context.pages import Pages, Plain, Rounded
+from onggi_library.rounding import EXACT, INT8, check_dtype, check_lower
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,7 @@ class Geometry:
     value_size: int
     dtype: Any
     block_tokens: int
+    lower: str = EXACT
 
     @property
     def width(self) -> int:
@@ -37,7 +40,12 @@ class Geometry:
 
     @property
     def page_bytes(self) -> int:
+        if self.lower == INT8:
+            return Rounded.page_bytes(self.block_tokens, self.width)
         return self.row_bytes * self.block_tokens
+
+    def pages(self) -> Pages:
+        return Rounded(self.block_tokens, self.width) if self.lower == INT8 else Plain()
 
     def space(self) -> SpaceSpec:
         """Where its pages are kept."""
@@ -45,13 +53,25 @@ class Geometry:
         return SpaceSpec(mark, self.page_bytes, self.block_tokens)
 
     def fields(self) -> dict[str, str | int]:
+        """What keeps rows of one shape apart from those of others. That they are exact is not said:
+        so were all before there was a choice."""
+        rounded: dict[str, str | int] = {} if self.lower == EXACT else {"lower": self.lower}
         return {
+            **rounded,
             "kv_heads": self.kv_heads,
             "head_size": self.head_size,
             "value_size": self.value_size,
             "dtype": str(self.dtype).removeprefix("torch."),
             "block_tokens": self.block_tokens,
         }
+
+    def check(self, block_tokens: int, lower: str) -> None:
+        """Raises ValueError if that is not how rows of this geometry are kept."""
+        if (self.block_tokens, self.lower) != (block_tokens, lower):
+            raise ValueError(
+                f"block_tokens is {block_tokens} and lower is {lower!r}; what was saved has blocks "
+                f"of {self.block_tokens} and is {self.lower!r}: use those"
+            )
 
     def fill(self, rows: Any, keys: Any, values: Any) -> None:
         """Write keys and values into rows [batch, tokens, width]."""
@@ -68,7 +88,19 @@ class Geometry:
         return keys.transpose(1, 2), values.transpose(1, 2)
 
 
-def geometry_of(keys: Any, values: Any, block_tokens: int) -> Geometry:
+def check_exactness(lower: str, epsilon: float) -> None:
+    """Raises ValueError for what is no such setting."""
+    if not 0.0 <= epsilon < 1.0:
+        raise ValueError(f"epsilon is {epsilon}; a share of attention, from 0 to less than 1")
+    check_lower(lower)
+    if lower != EXACT and epsilon > 0.0:
+        raise ValueError(
+            f"lower is {lower!r} and epsilon is {epsilon}: bounds are of keys that are exact; use "
+            "one of the two"
+        )
+
+
+def geometry_of(keys: Any, values: Any, block_tokens: int, lower: str) -> Geometry:
     """Of what is appended. Raises ValueError for what are no keys and values of one layer."""
     if keys.dim() != 4 or values.dim() != 4 or keys.shape[:3] != values.shape[:3]:
         raise ValueError(
@@ -80,5 +112,7 @@ def geometry_of(keys: Any, values: Any, block_tokens: int) -> Geometry:
             f"keys are {keys.dtype} on {keys.device} and values {values.dtype} on {values.device}; "
             "both should be of one dtype on one device"
         )
+    if lower == INT8:
+        check_dtype("the dtype of keys and values", keys.dtype)
     _, heads, _, size = keys.shape
-    return Geometry(heads, size, values.shape[-1], keys.dtype, block_tokens)
+    return Geometry(heads, size, values.shape[-1], keys.dtype, block_tokens, lower)

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Final
 
 from onggi_core.wire.requests import SpaceSpec
-from onggi_library.context.attention_map import Spot
+from onggi_library.context.attention_map import AttentionMap, Spot
 from onggi_library.context.boxes import Boxes
 from onggi_library.context.device import DeviceSide
 from onggi_library.context.errors import ContextLost
@@ -18,6 +18,7 @@ from onggi_library.context.geometry import Geometry
 from onggi_library.context.layer import Layer
 from onggi_library.context.memory import DeviceMemory
 from onggi_library.context.names import Names
+from onggi_library.context.pages import Pages, Rounded
 from onggi_library.context.report import Flow, Report, Tiers
 from onggi_library.context.saved import Saved
 from onggi_library.context.share import Share, Wanted, share
@@ -28,8 +29,8 @@ PIECE_BYTES: Final = 256
 
 
 class Held:
-    """Made by the first append, gone with a reset. Methods raise NoRoom and ContextLost, and leave
-    what they were changing half changed then."""
+    """Made by the first append, gone with a reset. Methods raise NoRoom, NotInTime and ContextLost,
+    and leave what they were changing half changed then, but for crop and NotInTime."""
 
     def __init__(
         self,
@@ -38,7 +39,7 @@ class Held:
         batch: int,
         device: Any,
         names: Names,
-        tiers: Callable[[SpaceSpec], PageStore],
+        tiers: Callable[[SpaceSpec, Pages], PageStore],
         *,
         bounds: bool,
     ) -> None:
@@ -48,7 +49,8 @@ class Held:
         mine = share(wanted, batch, geometry.row_bytes)
         self.geometry = geometry
         self.memory = DeviceMemory(wanted.device_bytes, device)
-        self.store = tiers(geometry.space())
+        self.pages = geometry.pages()
+        self.store = tiers(geometry.space(), self.pages)
         self.names = names
         self.side = self._side(mine, batch)
         numbers = range(wanted.layers)
@@ -65,6 +67,11 @@ class Held:
     @property
     def tier_bytes(self) -> int:
         return sum(len(layer.everything()) for layer in self.layers) * self.geometry.page_bytes
+
+    @property
+    def shortest(self) -> int:
+        """Tokens that every layer has: fewer than some have where an append was cut short."""
+        return min(layer.length for layer in self.layers)
 
     def spots(self) -> list[Spot]:
         """All pieces of the middle."""
@@ -91,6 +98,7 @@ class Held:
             bounds_bytes=sum(boxes.nbytes for boxes in self.boxes),
             queue_bytes=queue.nbytes,
             queue_bytes_peak=queue.peak_bytes,
+            rounding=replace(self.pages.rounding) if isinstance(self.pages, Rounded) else None,
         )
 
     def tiers(self) -> Tiers:
@@ -104,6 +112,12 @@ class Held:
             index_bytes=stats["index_bytes"],
             read_bytes=stats["read_bytes"],
         )
+
+    def choose(self, learned: AttentionMap) -> None:
+        """What should stay on the device from now on, by what was learned."""
+        hot = self.side.hot
+        if hot.places:
+            hot.want(learned.choose(self.spots(), hot.places, hot.kept))
 
     def flow(self, before: Flow) -> Flow:
         """With what came by since the side was made."""

@@ -15,7 +15,7 @@ import torch
 
 from onggi_core.identity import ROOT
 from onggi_library.attention.piece import Piece, Span
-from onggi_library.context.errors import ContextLost
+from onggi_library.context.errors import ContextLost, NotInTime
 from onggi_library.context.geometry import Geometry
 from onggi_library.context.memory import DeviceMemory
 from onggi_library.context.names import Names
@@ -108,15 +108,27 @@ class Layer:
 
     def _send_down(self, blocks: int, store: PageStore) -> None:
         moved = blocks * self._geometry.block_tokens
+        there = self._keep(blocks, store)
         self._leaving(self.middle_end, self._tail[:, :moved])
-        for number, row in enumerate(self.rows):
-            new = self._names.new(blocks)
-            parent = self._names.key(row[-1]) if row else ROOT
-            store.put(self._names.keys(new), self._tail[number, :moved], parent=parent)
-            self.rows[number] = row + array("Q", new)
+        self.rows = [row + array("Q", new) for row, new in zip(self.rows, there, strict=True)]
         self.tail_start += moved
         self._close_up(moved)
         self.sweep(store)
+
+    def _keep(self, blocks: int, store: PageStore) -> list[range]:
+        """Have the tail's first blocks in the tiers, of all sequences or of none; their numbers."""
+        moved, there = blocks * self._geometry.block_tokens, list[range]()
+        try:
+            for number, row in enumerate(self.rows):
+                new = self._names.new(blocks)
+                parent = self._names.key(row[-1]) if row else ROOT
+                store.put(self._names.keys(new), self._tail[number, :moved], parent=parent)
+                there.append(new)
+        except NotInTime:
+            for new in there:
+                store.discard(self._names.keys(new))
+            raise
+        return there
 
     def _close_up(self, moved: int) -> None:
         """Move what is left of the tail to its beginning, in steps that do not overlap."""
@@ -163,16 +175,18 @@ class Layer:
     # ---- changing
 
     def crop(self, length: int, store: PageStore) -> None:
-        """Forget what is behind `length`. Raises ContextLost if a block that is cut is gone."""
+        """Forget what is behind `length`. Raises NotInTime, with nothing changed, and ContextLost
+        if a block that is cut is gone."""
         block = self._geometry.block_tokens
         sinks = self._share.sinks * block
         if length < self.tail_start:
             end = max(sinks, length // block * block)
             if length > end:
                 cut = Bounds(end // block, end // block + 1)
-                for number, row in enumerate(self.numbers(cut)):
-                    page = self._tail[number, :block].cpu()
+                pages = [tail[:block].cpu().clone() for tail in self._tail]
+                for row, page in zip(self.numbers(cut), pages, strict=True):
                     store.fetch(self._names.keys(row), page)
+                for number, page in enumerate(pages):
                     self._tail[number, :block].copy_(page)
             self._leave(self.rows)
             self.rows = [row[: (end - sinks) // block] for row in self.rows]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from onggi_library.rounding import Rounding
+
 
 @dataclass
 class Flow:
@@ -54,6 +56,8 @@ class Report:
     queue_bytes: int = 0
     """Asked for ahead of its use: pieces on their way, and the one that the agent was told of."""
     queue_bytes_peak: int = 0
+    rounding: Rounding | None = None
+    """What int8 in the tiers did to keys and values; None: they are exact there."""
 
 
 @dataclass(frozen=True)

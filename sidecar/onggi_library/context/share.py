@@ -27,13 +27,18 @@ RUN_TOKENS: Final = 512
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a caller asks for, in tokens and bytes."""
+    """What a caller asks for, in tokens and bytes. Raises ValueError for what means nothing."""
 
     device_bytes: int
     layers: int
     block_tokens: int
     sinks: int
     recent: int
+
+    def __post_init__(self) -> None:
+        for name, least in (("layers", 1), ("block_tokens", 1), ("sinks", 0), ("recent", 0)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} is {getattr(self, name)}; {least} or more")
 
 
 @dataclass(frozen=True)

@@ -62,8 +62,8 @@ class Bringer:
             self._ahead = (order, self._begin(order, then))
 
     def bring(self, order: Order, then: Order | None = None) -> Callable[[], Any]:
-        """Rows [batch, tokens, width] on the device. Raises ContextLost where it is waited for.
-        then: what comes after it, which the agent may bring up from disk meanwhile."""
+        """Rows [batch, tokens, width] on the device. Raises NotInTime and ContextLost where it is
+        waited for. then: what comes after it, which the agent may bring up from disk meanwhile."""
         if self._ahead is not None and self._ahead[0] == order:
             (_, coming), self._ahead = self._ahead, None
             return coming
@@ -71,7 +71,8 @@ class Bringer:
         return self._begin(order, then)
 
     def forget(self) -> None:
-        """What was begun ahead is not what is wanted; it comes, and nobody takes it."""
+        """What was begun ahead is not what is wanted, or something went wrong meanwhile; it comes,
+        and nobody takes it."""
         if self._ahead is not None:
             self.queue.given(self._bytes_of(self._ahead[0]))
             self._ahead = None
@@ -108,8 +109,9 @@ class Bringer:
                 rows.copy_(place[there[packed], :tokens])
                 continue
             there[packed] = sequence
-            self._store.fetch(self._keys(packed), rows)
-            self.brought_bytes += tokens * self._geometry.row_bytes
+            keys = self._keys(packed)
+            self._store.fetch(keys, rows)
+            self.brought_bytes += len(keys) * self._geometry.page_bytes
         return tokens
 
 

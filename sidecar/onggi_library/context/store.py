@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
@@ -17,14 +16,15 @@ from onggi import Client, StoreOutcome
 from onggi_core.identity import ROOT
 from onggi_core.quantity import spell_bytes
 from onggi_core.wire.requests import SpaceSpec
-from onggi_library.context.errors import ContextLost, NoRoom
-from onggi_library.manager.ledger import disk_room, host_room
+from onggi_library.context.errors import ContextLost, NoRoom, NotInTime
+from onggi_library.context.pages import Pages, Plain
+from onggi_library.manager.ledger import Ledger, rooms_of
+from onggi_library.manager.pages import Cut
 
 DEADLINE_S: Final = 5.0
 """Of one exchange: the agent may share the interpreter with whatever else runs here."""
 WAIT_S: Final = 60.0
-"""For room that is there by count, for blocks on disk, for what waits to be written. A disk that
-hangs longer has failed."""
+"""For room that is there by count, for blocks on disk, for what waits to be written."""
 PAUSE_S: Final = 0.005
 """Between two looks: some mebibytes of writing."""
 PART_PAGES: Final = 64
@@ -39,28 +39,35 @@ waited for: a block is given up first when as much as the whole tier was used af
 class PageStore:
     """Pages of one space. May be called from two threads, one of which only fetches."""
 
-    def __init__(self, socket: str | os.PathLike[str], space: SpaceSpec) -> None:
-        """Raises ContextLost if no agent answers."""
+    def __init__(
+        self, socket: str | os.PathLike[str], space: SpaceSpec, pages: Pages | None = None
+    ) -> None:
+        """pages: how rows lie in them; as they are if None. Raises ContextLost if no agent
+        answers."""
         self._page_bytes = space.page_bytes
+        self._pages = pages or Plain()
         self._client = Client(socket, spaces=[space], engine="onggi-library", deadline_s=DEADLINE_S)
         self._flowing = threading.Lock()
         self._new_bytes = 0
         self._touched = False
-        self._kept = self._dead = 0
         stats = self._until(bool, "answer")
         self._host_bytes = int(stats["arena_budget_bytes"])
         self._extent_bytes = int(stats["extent_bytes"])
         self._disk_bytes = int(stats["disk_bytes"])
-        self._rooms = (
-            host_room(self._extent_bytes, self._host_bytes),
-            disk_room(int(stats["segment_bytes"]), self._disk_bytes),
-        )
+        self._ledger = Ledger(*rooms_of(stats))
 
     def put(self, keys: Sequence[bytes], rows: Any, *, parent: bytes = ROOT) -> None:
         """Keep rows, a page a key, as a chain that follows `parent`. Returns when they are kept.
-        Raises NoRoom, ContextLost if nobody answers."""
+        Raises NoRoom and NotInTime with none of them kept, ContextLost if nobody answers."""
+        pages = self._pages.of(rows, len(keys))
         self._count_in(len(keys))
-        pages = rows.contiguous().cpu().view(len(keys), -1)
+        try:
+            self._put_all(keys, pages, parent)
+        except NotInTime:
+            self.discard(keys)
+            raise
+
+    def _put_all(self, keys: Sequence[bytes], pages: Any, parent: bytes) -> None:
         for begin, end in self._parts(len(keys)):
             nbytes = (end - begin) * self._page_bytes
             self._tide(nbytes)
@@ -72,22 +79,25 @@ class PageStore:
                 if not self._client.stats():
                     raise ContextLost("the agent does not answer; what it kept is gone")
                 if time.monotonic() > until_s:
-                    raise self._no_room(len(keys))
+                    raise self._not_in_time(f"take {len(keys)} blocks that fit", WAIT_S)
                 time.sleep(PAUSE_S)
 
     def fetch(self, keys: Sequence[bytes], rows: Any) -> None:
-        """Fill rows, a page a key, in host memory. Raises ContextLost."""
-        pages = rows.view(len(keys), -1)
+        """Fill rows, a page a key, in host memory. Raises NotInTime, ContextLost."""
+        pages = self._pages.room_for(rows, len(keys))
         if self._client.lookup(keys).ready < len(keys):
             self._tide(len(keys) * self._page_bytes)
         until_s = time.monotonic() + WAIT_S
         while self._client.load(keys, pages, wait_s=WAIT_S) < len(keys):
-            if self._lost(keys) or time.monotonic() > until_s:
+            if self._lost(keys):
                 raise ContextLost(
-                    f"some of {len(keys)} blocks that were kept are gone, or did not come within "
-                    f"{WAIT_S:g} s; nothing was computed from them: compute the context again"
+                    f"some of {len(keys)} blocks that were kept are gone; nothing was computed "
+                    "from the others: compute the context again"
                 )
+            if time.monotonic() > until_s:
+                raise self._not_in_time(f"give {len(keys)} blocks that it keeps", WAIT_S)
             time.sleep(PAUSE_S)
+        self._pages.give(pages, rows)
 
     def _lost(self, keys: Sequence[bytes]) -> bool:
         """An agent that answers lacks a page, and no disk is away that may have it."""
@@ -110,12 +120,11 @@ class PageStore:
         """They are worth nothing to anybody from now on."""
         if keys:
             self._client.discard(keys)
-            self._kept -= len(keys)
-            self._dead += len(keys)
+            self._ledger.discard(self._cut(len(keys)))
 
     def adopt(self, pages: int) -> None:
         """So many were there before; they take room too."""
-        self._kept += pages
+        self._ledger.add(self._cut(pages))
 
     def stats(self) -> dict[str, Any]:
         """See Client.stats."""
@@ -136,24 +145,32 @@ class PageStore:
         outcome = StoreOutcome.SEALED if whole else StoreOutcome.ABANDONED
         return self._client.finish_store(ticket, outcome) == len(keys)
 
-    def _count_in(self, pages: int) -> None:
-        if not self._fits(pages) and self._dead:
-            self._until(lambda stats: bool(stats) and not stats["dead_pages"], "free pages")
-            self._dead = 0
-        if not self._fits(pages):
-            raise self._no_room(pages)
-        self._kept += pages
+    def _cut(self, pages: int) -> Cut:
+        return Cut(self._page_bytes, pages)
 
-    def _fits(self, pages: int) -> bool:
-        wanted = Counter({self._page_bytes: self._kept + self._dead + pages})
-        return any(room.holds(wanted) for room in self._rooms)
+    def _count_in(self, pages: int) -> None:
+        wanted = self._cut(pages)
+        if not self._ledger.fits(wanted) and self._ledger.anything_dying:
+            self._until(lambda stats: bool(stats) and not stats["dead_pages"], "free pages")
+            self._ledger.all_gone()
+        if not self._ledger.fits(wanted):
+            raise self._no_room(pages)
+        self._ledger.add(wanted)
 
     def _no_room(self, pages: int) -> NoRoom:
-        size, room = self._page_bytes, max(room.nbytes for room in self._rooms)
+        ledger = self._ledger
         return NoRoom(
-            f"{spell_bytes(pages * size)} more do not fit: {spell_bytes(self._kept * size)} are "
-            f"kept, and the larger of host memory and disk holds {spell_bytes(room)}; give the "
-            "agent more, or use a shorter context or fewer sequences"
+            f"{spell_bytes(pages * self._page_bytes)} more do not fit: "
+            f"{spell_bytes(ledger.live_bytes)} are kept, and the larger of host memory and disk "
+            f"holds {spell_bytes(ledger.room_bytes)}; give the agent more, or use a shorter "
+            "context or fewer sequences"
+        )
+
+    def _not_in_time(self, what: str, waited_s: float) -> NotInTime:
+        breaker = self._client.stats().get("disk_breaker", "not known")
+        return NotInTime(
+            f"the agent did not {what}, for {waited_s:.0f} s; its disk's breaker is {breaker}. "
+            "Nothing is lost: see to the disk and call again, or close the context"
         )
 
     def _parts(self, count: int) -> Iterator[tuple[int, int]]:
@@ -193,8 +210,9 @@ class PageStore:
         begun = time.monotonic()
         while not done(stats := self._client.stats()):
             waited = time.monotonic() - begun
-            if waited > WAIT_S or (not stats and waited > DEADLINE_S):
-                silent = "did not " + what if stats else "does not answer"
-                raise ContextLost(f"the agent {silent}, for {waited:.0f} s")
+            if not stats and waited > min(DEADLINE_S, WAIT_S):
+                raise ContextLost(f"the agent does not answer, for {waited:.0f} s")
+            if waited > WAIT_S:
+                raise self._not_in_time(what, waited)
             time.sleep(PAUSE_S)
         return stats

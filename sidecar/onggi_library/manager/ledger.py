@@ -1,4 +1,5 @@
-"""What fits into the tiers below the device, counted before anything is sent there.
+"""What fits into the tiers below the device, counted before anything is sent there: a manager's
+values and a context's blocks alike.
 
 A tier is cut into regions, and a region has pages of one size. The disk keeps a copy of everything,
 so what fits is what one of the two can hold by itself.
@@ -7,8 +8,9 @@ so what fits is what one of the two can hold by itself.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from onggi_core.engine.watermark import LOW_SHARE
 from onggi_library.manager.pages import Cut
@@ -51,8 +53,16 @@ def disk_room(segment_bytes: int, disk_bytes: int) -> Room:
     return Room(segment_bytes, segments, SPARE_REGIONS)
 
 
+def rooms_of(stats: Mapping[str, Any]) -> tuple[Room, Room]:
+    """Host memory and disk of the agent whose figures these are."""
+    return (
+        host_room(stats["extent_bytes"], stats["arena_budget_bytes"]),
+        disk_room(stats["segment_bytes"], stats["disk_bytes"]),
+    )
+
+
 class Ledger:
-    """Pages by size: of values that are kept, and of discarded ones until they are known to be
+    """Pages by size: of what is kept, and of discarded ones until they are known to be
     gone. Not thread-safe."""
 
     def __init__(self, *rooms: Room) -> None:
@@ -80,9 +90,11 @@ class Ledger:
         self.live_bytes += cut.nbytes
 
     def discard(self, cut: Cut) -> None:
-        self._live -= Counter({cut.page_bytes: cut.pages})
+        """Pages that were never added here (another process's) may be among them."""
+        mine = min(cut.pages, self._live[cut.page_bytes])
+        self._live[cut.page_bytes] -= mine
         self._dying[cut.page_bytes] += cut.pages
-        self.live_bytes -= cut.nbytes
+        self.live_bytes -= mine * cut.page_bytes
 
     def all_gone(self) -> None:
         """The discarded have left their pages."""

@@ -14,6 +14,7 @@ from onggi_library.context.context import BLOCK_TOKENS, TieredContext
 from onggi_library.context.report import Report, Tiers
 from onggi_library.in_process import InProcessAgent
 from onggi_library.manager.sizes import extent_of
+from onggi_library.rounding import EXACT
 from onggi_library.transformers.handle import Handle
 from onggi_library.transformers.identity import common, model_fields
 
@@ -68,6 +69,7 @@ class OnggiCache(Cache):  # type: ignore[misc]
         recent: int = 1024,
         block_tokens: int = BLOCK_TOKENS,
         epsilon: float = 0.0,
+        lower: str = EXACT,
         label: str = "",
         model: str = "",
         learned: AttentionMap | None = None,
@@ -92,6 +94,7 @@ class OnggiCache(Cache):  # type: ignore[misc]
             recent=recent,
             block_tokens=block_tokens,
             epsilon=epsilon,
+            lower=lower,
             label=label,
             learned=learned,
         )
