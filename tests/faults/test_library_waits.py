@@ -144,12 +144,16 @@ def test_what_a_disk_that_hangs_cut_short_is_taken_back_and_appended_again(
         assert float((out.double() - reference(queries, keys, values)).abs().max()) < 2e-5
 
 
+def attend_to_all(context: TieredContext) -> None:
+    for layer in range(LAYERS):
+        context.attend(layer, noise(3, 1, HEADS, 1, SIZE))
+
+
 def test_a_context_closes_while_its_disk_hangs(disk: Disk, context: TieredContext) -> None:
     grow(context, *rows(1, TOKENS))
     disk.hangs(disk.reads)
     with pytest.raises(NotInTime):
-        for layer in range(LAYERS):
-            context.attend(layer, noise(3, 1, HEADS, 1, SIZE))
+        attend_to_all(context)
     context.close()
     with pytest.raises(RuntimeError, match="it was closed"):
         context.attend(0, noise(3, 1, HEADS, 1, SIZE))

@@ -131,6 +131,26 @@ def test_what_was_fetched_ahead_is_on_the_device(manager: KVCacheManager) -> Non
     assert after.hidden_share == 1.0
 
 
+def test_a_sweep_is_learned_and_what_comes_next_is_brought_up_unasked(
+    manager: KVCacheManager,
+) -> None:
+    """16 MiB through 4 MiB of device."""
+    put_all(manager, 64, 256 * 1024)
+    assert manager.stats().learned.next_right == 0.0
+    for _ in range(3):
+        before = manager.stats()
+        for step in range(64):
+            assert same(manager.get(step), value(step))
+            manager._ahead.wait_until_idle()
+    after = manager.stats()
+    assert after.tiers[0].hits - before.tiers[0].hits == 64, "the last sweep waited for nothing"
+    assert after.awaited_bytes == before.awaited_bytes
+    assert after.learned.next_right > 0.9
+    assert after.learned.after_right > 0.9
+    assert after.learned.hot is None, "not a window of gets yet"
+    assert "of the next gets" in str(after)
+
+
 def test_a_step_put_again_has_the_new_value_and_the_old_ones_room_is_free(
     tight: KVCacheManager,
 ) -> None:

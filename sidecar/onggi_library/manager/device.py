@@ -2,7 +2,9 @@
 
 Memory is taken in slabs of slots of one size, as values of that size come, until the budget is
 reached; from then on a slab that is empty goes back when another size needs its room. The first
-values that are put, and the last ones, stay; of the others the policy picks who goes.
+values that are put, and the last ones, stay; of the others the policy picks who goes. Where counts
+of gets choose better (hot.py), a value that comes up passes through a small part, and stays longer
+only if it was asked for more often than one that would have to go.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import torch
 from onggi_core.index.ids import NOWHERE
 from onggi_core.policy.choosers import Chooser
 from onggi_core.policy.ranking import Ranking
+from onggi_library.manager.hot import PASS_SHARE, HotSet
 
 SLAB_SHARE: Final = 64
 """A slab is one part in so many of the budget, so that sizes share it in fair steps."""
@@ -48,9 +51,18 @@ class DeviceTier:
     """Not thread-safe. Rows are uint8 on the device; a row it answers with is its own memory."""
 
     def __init__(
-        self, capacity_bytes: int, device: torch.device, chooser: Chooser, *, first: int, last: int
+        self,
+        capacity_bytes: int,
+        device: torch.device,
+        chooser: Chooser,
+        hot: HotSet,
+        *,
+        first: int,
+        last: int,
     ) -> None:
-        """first, last: how many of the values put first and last stay."""
+        """hot: which values are worth more than others; whoever asks for one tells it. first, last:
+        how many of the values put first and last stay."""
+        self.hot = hot
         self.capacity_bytes = capacity_bytes
         self.taken_bytes = 0
         """Of all slabs."""
@@ -71,6 +83,8 @@ class DeviceTier:
         self._last: OrderedDict[int, None] = OrderedDict()
         self._last_max = last
         self._staying_bytes = 0
+        self._passing: OrderedDict[int, None] = OrderedDict()
+        self._passing_bytes = 0
 
     def __contains__(self, serial: int) -> bool:
         return serial in self._kept
@@ -84,6 +98,10 @@ class DeviceTier:
         if kept is None:
             return None
         ahead, kept.ahead = kept.ahead, False
+        if ahead:
+            self.passes(serial)
+        elif serial in self._passing:
+            self._passing.move_to_end(serial)
         self._use += 1
         self._ranking.hit(kept.block, self._use)
         return self._slabs[kept.slab].memory[kept.slot], ahead
@@ -125,6 +143,12 @@ class DeviceTier:
                 return
             self._stay(self._last.popitem(last=False)[0], -1)
 
+    def passes(self, serial: int) -> None:
+        """A value that came up has been asked for: it has to show that it is worth its place."""
+        new = serial in self._kept and serial not in self._passing
+        if new and self.hot.by_count and serial not in self._first and serial not in self._last:
+            self._pass(serial, 1)
+
     def remove(self, serial: int) -> None:
         """The value is worth nothing here any more, if it is here."""
         kept = self._kept.get(serial)
@@ -134,6 +158,8 @@ class DeviceTier:
             self._first.discard(serial)
             self._last.pop(serial, None)
             self._stay(serial, -1)
+        if serial in self._passing:
+            self._pass(serial, -1)
         del self._kept[serial]
         self._ranking.remove(kept.block)
         self._blocks.append(kept.block)
@@ -166,6 +192,17 @@ class DeviceTier:
         else:
             self._ranking.release(kept.block)
 
+    def _pass(self, serial: int, sign: int) -> None:
+        """It begins or ends to pass through; what does is not the policy's."""
+        kept = self._kept[serial]
+        self._passing_bytes += sign * self._slabs[kept.slab].memory.shape[1]
+        if sign > 0:
+            self._passing[serial] = None
+            self._ranking.hold(kept.block)
+        else:
+            del self._passing[serial]
+            self._ranking.release(kept.block)
+
     def _new_slab(self, nbytes: int) -> bool:
         """A slab for values of a size: within the budget, or for empty ones of other sizes."""
         wanted = max(nbytes, min(SLAB_MAX, self.capacity_bytes // SLAB_SHARE) // nbytes * nbytes)
@@ -196,13 +233,25 @@ class DeviceTier:
             self.taken_bytes -= memory.numel()
 
     def _one_goes(self) -> bool:
-        """By the policy; where only first and last values are left, of the last the oldest."""
+        """Of too many that pass through the oldest, or one that is worth less; else by the policy;
+        where only first and last values are left, of the last the oldest."""
         block = self._ranking.coldest(_GROUP)
-        if block is not None:
-            serial = self._serials[block]
-        elif self._last or self._first:
-            serial = next(iter(self._last or self._first))
-        else:
+        rival = None if block is None else self._serials[block]
+        pass_max = self.capacity_bytes // PASS_SHARE if self.hot.by_count else 0
+        serial = rival
+        if rival is None or self._passing_bytes > pass_max:
+            oldest = next(iter(self._passing), None)
+            if (
+                oldest is not None
+                and rival is not None
+                and self.hot.counts.worth_more(oldest, rival)
+            ):
+                self._pass(oldest, -1)
+            elif oldest is not None:
+                serial = oldest
+        if serial is None:
+            serial = next(iter(self._last or self._first), None)
+        if serial is None:
             return False
         self.remove(serial)
         return True

@@ -7,6 +7,7 @@ from typing import Final
 from xml.sax.saxutils import escape
 
 from onggi_core.quantity import format_size
+from onggi_library.rounding import Rounding
 
 BAR: Final = 30
 _WIDE, _LINE, _FILL, _BACK = 420, 26, "#4c78a8", "#e6e6e6"
@@ -27,6 +28,26 @@ class TierFigures:
 
 
 @dataclass(frozen=True, slots=True)
+class Learned:
+    """How sure is what was learned of earlier gets: 0 to 1, of the gets lately."""
+
+    next_right: float
+    """Whose step was foretold by the one before,"""
+    after_right: float
+    """and by the one before that. What is foretold is brought up once this is foresight.SURE."""
+    hot: float | None
+    """Met by a value that stayed on the device, of those that as many could have met at best. None:
+    fewer than hot.WINDOW gets so far."""
+
+    def __str__(self) -> str:
+        hot = "not known yet" if self.hot is None else f"{self.hot:.0%} of the best"
+        return (
+            f"foretold: {self.next_right:.0%} of the next gets, {self.after_right:.0%} of those "
+            f"after; what stays is {hot}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Stats:
     """Since the start, and now. show() is a picture, svg() the same for a page."""
 
@@ -43,6 +64,11 @@ class Stats:
     """That a get had to wait for."""
     queue_bytes: int
     """Of values that wait to be brought up."""
+    learned: Learned
+    lost_steps: int
+    """Of an earlier manager of this name: they did not get to its disk, and are not here."""
+    rounding: Rounding | None
+    """What int8 below the device did to values; None: they are exact there."""
 
     @property
     def hidden_share(self) -> float:
@@ -59,6 +85,10 @@ class Stats:
             bar = "#" * full + "." * (BAR - full)
             lines.append(f"{tier.name:<7}[{bar}] {sizes:<20} {tier.hits:,} hits")
         lines.append(f"{self._said} ({format_size(self.queue_bytes)}B wait)")
+        lines.append(str(self.learned))
+        if self.rounding is not None:
+            off = f"{self.rounding.relative:.2%} (root mean square)"
+            lines.append(f"int8 below the device is off by {off}")
         return "\n".join(lines)
 
     __str__ = show

@@ -1,10 +1,12 @@
-"""nvm_path: one manager's at a time, and of no use to the next, whose names are others."""
+"""nvm_path: one manager's at a time, and of no use to the next, whose names are others; but for the
+folders of managers with a name."""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -16,6 +18,7 @@ from onggi_sidecar.holder import read_holder
 
 NAME: Final = "onggi-library"
 """Of the folder in nvm_path that is ours: what else lies beside it is not looked at."""
+_NAMES: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")
 
 
 def make_empty(nvm_path: Path) -> Path:
@@ -26,6 +29,17 @@ def make_empty(nvm_path: Path) -> Path:
     with _locked(folder, nvm_path):
         _clear(folder)
     return folder
+
+
+def of_name(nvm_path: Path, name: str) -> Path:
+    """The folder that managers of this name use one after the other. Raises ValueError for what is
+    no name, and where one that lives uses it, and OSError where it cannot be written to."""
+    if not _NAMES.fullmatch(name):
+        raise ValueError(f"name is {name!r}; use up to 64 letters, digits, and . _ - in between")
+    folder = nvm_path / f"{NAME}-{name}"
+    folder.mkdir(parents=True, exist_ok=True)
+    with _locked(folder, folder):
+        return folder
 
 
 def remove(nvm_path: Path) -> None:

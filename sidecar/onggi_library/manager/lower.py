@@ -20,8 +20,9 @@ from onggi import Client, SpaceSpec, StoreOutcome, fingerprint
 from onggi_core.identity import ROOT
 from onggi_core.quantity import spell_bytes
 from onggi_library.manager.errors import DoesNotFit, Unreachable
-from onggi_library.manager.ledger import Ledger, disk_room, host_room
+from onggi_library.manager.ledger import Ledger, rooms_of
 from onggi_library.manager.pages import Cut, keys_of
+from onggi_library.rounding import EXACT
 
 DEADLINE_S: Final = 5.0
 """Of one request: an agent in this process shares the interpreter with whatever else runs here."""
@@ -51,11 +52,23 @@ class Source(enum.Enum):
 class LowerTiers:
     """Thread-safe. One client for each size of pages, of which there are few (pages.STEPS_BITS)."""
 
-    def __init__(self, socket: str, *, alone: bool, owner: int) -> None:
-        """alone: nobody else stores there. Raises Unreachable."""
+    def __init__(
+        self,
+        socket: str,
+        *,
+        alone: bool,
+        owner: int,
+        lower: str,
+        owner_of: Callable[[int], int] | None = None,
+    ) -> None:
+        """alone: nobody else stores there. lower: how values lie there, which tells them apart from
+        those that lie otherwise. owner_of: of a value, by its serial, where they outlive this
+        process and have several; what fits is then what the disk holds. Raises Unreachable."""
         self._socket = socket
         self._alone = alone
         self._owner = owner
+        self._owner_of = owner_of or (lambda _: owner)
+        self._marks: dict[str, str | int] = {} if lower == EXACT else {"lower": lower}
         self._counting, self._making, self._flowing = [threading.Lock() for _ in range(3)]
         self._clients: dict[int, Client] = {}
         self._new_bytes = 0
@@ -64,10 +77,8 @@ class LowerTiers:
         stats = self._answers(self._look.stats)
         self.host_bytes, self.disk_bytes = stats["arena_budget_bytes"], stats["disk_bytes"]
         self._extent_bytes, self._all_is_there = stats["extent_bytes"], False
-        self.ledger = Ledger(
-            host_room(self._extent_bytes, self.host_bytes),
-            disk_room(stats["segment_bytes"], self.disk_bytes),
-        )
+        host, disk = rooms_of(stats)
+        self.ledger = Ledger(disk) if owner_of else Ledger(host, disk)
 
     # ---- values
 
@@ -75,7 +86,7 @@ class LowerTiers:
         """Count a value in. Raises DoesNotFit, with nothing changed but the discarded gone."""
         with self._counting:
             if not self.ledger.fits(cut) and self.ledger.anything_dying:
-                self._wait_until(lambda stats: not stats["dead_pages"], ROOM_WITHIN_S, "to be free")
+                self.wait_until_gone()
                 self.ledger.all_gone()
             if not self.ledger.fits(cut):
                 raise self._does_not_fit(cut)
@@ -85,7 +96,7 @@ class LowerTiers:
         """Bytes of a value that was reserved, in host memory. Raises DoesNotFit and Unreachable;
         the caller discards it then."""
         client = self._client(cut.page_bytes)
-        keys, parent = keys_of(serial, cut.pages, self._owner), ROOT
+        keys, parent = keys_of(serial, cut.pages, self._owner_of(serial)), ROOT
         for begin, end in self._parts(cut):
             some = keys[begin:end]
             self._tide((end - begin) * cut.page_bytes)
@@ -103,7 +114,7 @@ class LowerTiers:
     def load(self, serial: int, cut: Cut, row: torch.Tensor) -> Source | None:
         """Fill a row in host memory; None: the value is lost. Raises Unreachable."""
         client = self._client(cut.page_bytes)
-        keys = keys_of(serial, cut.pages, self._owner)
+        keys = keys_of(serial, cut.pages, self._owner_of(serial))
         pages = list(row.split(cut.page_bytes))
         until_s = time.monotonic() + BACK_WITHIN_S
         source = Source.HOST
@@ -122,13 +133,32 @@ class LowerTiers:
 
     def hint(self, serial: int, cut: Cut) -> None:
         """The value will be asked for: it comes from disk to host memory meanwhile."""
-        self._client(cut.page_bytes).prefetch(keys_of(serial, cut.pages, self._owner))
+        self._client(cut.page_bytes).prefetch(keys_of(serial, cut.pages, self._owner_of(serial)))
 
     def discard(self, serial: int, cut: Cut) -> None:
         """A value that was reserved, stored or not, is worth nothing from now on."""
-        self._client(cut.page_bytes).discard(keys_of(serial, cut.pages, self._owner))
+        self._client(cut.page_bytes).discard(keys_of(serial, cut.pages, self._owner_of(serial)))
         with self._counting:
             self.ledger.discard(cut)
+
+    def holds(self, serial: int, cut: Cut) -> bool:
+        """Whether all of a value is there. Raises Unreachable while nobody knows."""
+        client = self._client(cut.page_bytes)
+        return not self._is_lost(client, keys_of(serial, cut.pages, self._owner_of(serial)))
+
+    def drop(self, serial: int, cut: Cut) -> None:
+        """A value that was not reserved here is worth nothing."""
+        self._client(cut.page_bytes).discard(keys_of(serial, cut.pages, self._owner_of(serial)))
+
+    def wait_until_gone(self) -> None:
+        """What was dropped has left its pages. Raises Unreachable."""
+        self._wait_until(lambda stats: not stats["dead_pages"], ROOM_WITHIN_S, "to be free")
+
+    def wait_until_written(self) -> None:
+        """All that was stored is on disk. Raises Unreachable."""
+        self._wait_until(
+            lambda stats: not stats["pending_blocks"], WRITTEN_WITHIN_S, "to be on disk"
+        )
 
     def stats(self) -> dict[str, Any]:
         """The agent's figures; empty when it is gone or late."""
@@ -144,7 +174,9 @@ class LowerTiers:
         with self._making:
             client = self._clients.get(page_bytes)
             if client is None:
-                named = fingerprint({"library": self._owner, "page_bytes": page_bytes})
+                named = fingerprint(
+                    {"library": self._owner, "page_bytes": page_bytes, **self._marks}
+                )
                 spaces = [SpaceSpec(named, page_bytes, 1)]
                 client = Client(
                     self._socket, spaces=spaces, engine="onggi library", deadline_s=DEADLINE_S
@@ -163,9 +195,7 @@ class LowerTiers:
             return
         with self._flowing:
             if self._new_bytes + nbytes > self.host_bytes // TIDE_SHARE:
-                self._wait_until(
-                    lambda stats: not stats["pending_blocks"], WRITTEN_WITHIN_S, "to be on disk"
-                )
+                self.wait_until_written()
                 self._new_bytes = 0
             self._new_bytes += nbytes
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import threading
 from collections.abc import Iterable, Iterator
 from types import TracebackType
@@ -12,15 +11,16 @@ from typing import Any, Final, Literal
 import torch
 
 from onggi_core.policy.names import PolicyName
+from onggi_library.manager import kept
 from onggi_library.manager.ahead import Ahead, Step
 from onggi_library.manager.errors import DoesNotFit, Lost, Unreachable
-from onggi_library.manager.figures import Stats, TierFigures
+from onggi_library.manager.figures import Stats
 from onggi_library.manager.lanes import Lanes
-from onggi_library.manager.lower import LowerTiers, Source
 from onggi_library.manager.outfit import OwnAgent, device_of, device_tier
 from onggi_library.manager.pages import PAGES_MAX, cut
-from onggi_library.manager.table import StepTable
+from onggi_library.manager.tally import Tally
 from onggi_library.manager.values import Form, flatten, pack, unpack
+from onggi_library.rounding import EXACT, check_lower
 
 FIRST_STEPS: Final = 4
 LAST_STEPS: Final = 64
@@ -41,6 +41,8 @@ class KVCacheManager:
         first_steps: int = FIRST_STEPS,
         last_steps: int = LAST_STEPS,
         policy: str = PolicyName.LRU.value,
+        lower: str = EXACT,
+        name: str | None = None,
     ) -> None:
         """gpu_memory, cpu_memory, nvm_memory: numbers are GiB, or text such as "512MiB". device:
         where values are handed out; the current CUDA device, or plain memory where there is none.
@@ -48,33 +50,36 @@ class KVCacheManager:
         free less a tenth (1 GiB at least), 1 TiB at most, unless it is said. agent: the socket of a
         running agent, instead of cpu_memory, nvm_path and nvm_memory. first_steps, last_steps: how
         many of the steps put first and last stay on the device; policy: who goes of the others.
+        lower: "exact", or "int8" to round what lies below the device. name: steps stay in nvm_path
+        under it, for the next manager of this name.
 
         Raises ValueError and TypeError for what cannot be, StartRefused where there is less memory
         or disk than asked for, Unreachable where no agent answers.
         """
         self._pid = os.getpid()
+        check_lower(lower)
         where = device_of(device)
         self._device = device_tier(gpu_memory, where, policy, first_steps, last_steps)
         self._agent: OwnAgent | None = None
         if agent is None:
-            self._agent = OwnAgent(cpu_memory, nvm_path, nvm_memory)
+            self._agent = OwnAgent(cpu_memory, nvm_path, nvm_memory, name)
         elif nvm_path is not None or nvm_memory is not None:
             raise ValueError(f"nvm_path is {nvm_path!r}; a running agent has a disk of its own")
+        elif name is not None:
+            raise ValueError(f"name is {name!r}; what is kept by name is in nvm_path, not an agent")
         socket = self._agent.socket if self._agent else os.fspath(agent or "")
-        owner = secrets.randbits(63)
+        folder = self._agent.kept if self._agent else None
         try:
-            self._lower = LowerTiers(socket, alone=agent is None, owner=owner)
+            begun = kept.begin(socket, lower, alone=agent is None, folder=folder)
         except BaseException:
             self._end_agent()
             raise
+        self._below, self._steps, self._notes, lost = begun
         self._lanes = Lanes(where)
-        self._steps = StepTable()
         self._ahead = Ahead(self._bring_up)
         self._lock = threading.RLock()
         self._closed = False
-        self._puts = self._gets = 0
-        self._hits = {"device": 0, Source.HOST.value: 0, Source.DISK.value: 0}
-        self._ahead_bytes = self._awaited_bytes = 0
+        self._tally = Tally(self._device, lost)
 
     # ---- values
 
@@ -93,19 +98,20 @@ class KVCacheManager:
                 value_bytes=form.nbytes,
                 room_bytes=PAGES_MAX << 20,
             )
+        self._below.check(form)
         row = self._lanes.new_row(pages.nbytes)
         with self._lanes.work():
             pack(tensors, form, row)
         serial = self._steps.new_serial()
-        self._lower.reserve(pages)
-        try:
-            self._lower.store(serial, pages, self._lanes.to_host(row))
-        except BaseException:
-            self._lower.discard(serial, pages)
-            raise
+        self._below.put(serial, form, self._lanes.to_host(row))
         with self._lock:
+            try:
+                self._notes.put(step, serial)
+            except OSError:
+                self._below.discard(serial, form)
+                raise
             before = self._steps.replace(step, serial, form)
-            self._puts += 1
+            self._tally.puts += 1
             self._keep_on_device(serial, row)
             self._device.was_put(serial)
         if before is not None:
@@ -115,45 +121,35 @@ class KVCacheManager:
         """The value, on the device, in tensors of its own. Raises KeyError for a step that was not
         put, Lost where the tiers no longer have it, Unreachable where nobody knows."""
         self._check(step)
-        while True:
+        row = None
+        while row is None:
             with self._lock:
                 serial, form = self._steps.find(step)
                 row = self._copy_on_device(serial, form)
-            if row is not None:
-                return unpack(form, row)
-            self._ahead.wait_for(serial)
-            with self._lock:
-                row = self._copy_on_device(serial, form)
-            row = row if row is not None else self._from_below(step, serial, form)
-            if row is not None:
-                return unpack(form, row)
+            if row is None:
+                self._ahead.wait_for(serial)
+                with self._lock:
+                    row = self._copy_on_device(serial, form)
+            if row is None:
+                row = self._from_below(step, serial, form)
+        with self._lock:
+            foretold = self._tally.foretold(step, threading.get_ident())
+        self._bring_ahead(foretold)
+        return unpack(form, row)
 
     def prefetch(self, steps: Iterable[Step]) -> int:
         """These will be asked for, in this order: they come to host memory, and as far as a queue
         of 100 MB goes to the device. Steps that are not there are passed over. How many of them
         are on the device, or will be."""
         self._check()
-        coming = 0
-        for step in (steps,) if isinstance(steps, (int, str)) else steps:
-            with self._lock:
-                found = self._steps.get(step)
-                if found is None:
-                    continue
-                serial, form = found
-                here = serial in self._device
-            pages = cut(form.nbytes)
-            if not here:
-                self._lower.hint(serial, pages)
-                fits = pages.nbytes <= self._device.capacity_bytes
-                here = fits and self._ahead.add(step, serial, pages.nbytes)
-            coming += here
-        return coming
+        return self._bring_ahead((steps,) if isinstance(steps, (int, str)) else steps)
 
     def discard(self, step: Step) -> None:
         """The step is worth nothing any more. Raises KeyError for one that was not put."""
         self._check(step)
         with self._lock:
             before = self._steps.remove(step)
+            self._notes.discard(step)
         self._forget(*before)
 
     def __contains__(self, step: object) -> bool:
@@ -172,27 +168,13 @@ class KVCacheManager:
 
     def stats(self) -> Stats:
         self._check()
-        below, device = self._lower.stats(), self._device
-        host, disk = (below.get(f"{tier}_used_bytes", 0) for tier in ("host", "disk"))
+        figures = self._below.tiers.stats()
         with self._lock:
-            hits = self._hits
-            return Stats(
-                steps=len(self._steps),
-                kept_bytes=self._lower.ledger.live_bytes,
-                puts=self._puts,
-                gets=self._gets,
-                tiers=(
-                    TierFigures("device", device.used_bytes, device.capacity_bytes, hits["device"]),
-                    TierFigures("host", host, self._lower.host_bytes, hits["host"]),
-                    TierFigures("disk", disk, self._lower.disk_bytes, hits["disk"]),
-                ),
-                ahead_bytes=self._ahead_bytes,
-                awaited_bytes=self._awaited_bytes,
-                queue_bytes=self._ahead.nbytes,
-            )
+            return self._tally.stats(len(self._steps), self._below, figures, self._ahead.nbytes)
 
     def close(self) -> None:
-        """Give all memory back, and what lies on disk. Twice is as good as once."""
+        """Give all memory back, and what lies on disk but under a name. Twice is as good as once.
+        Raises Unreachable if steps with a name did not get to the disk."""
         if self._closed or os.getpid() != self._pid:
             return
         self._closed = True
@@ -201,9 +183,14 @@ class KVCacheManager:
             self._device.clear()
             if self._agent is None:
                 for serial, form in self._steps.values():
-                    self._lower.discard(serial, cut(form.nbytes))
-        self._lower.close()
-        self._end_agent()
+                    self._below.discard(serial, form)
+        try:
+            if self._notes.keeps:
+                self._below.tiers.wait_until_written()
+            self._notes.close()
+        finally:
+            self._below.tiers.close()
+            self._end_agent()
 
     def __enter__(self) -> KVCacheManager:
         return self
@@ -238,27 +225,39 @@ class KVCacheManager:
         if found is None:
             return None
         row, ahead = found
-        self._gets += 1
-        self._hits["device"] += 1
-        self._ahead_bytes += ahead * form.nbytes
+        self._tally.found_on_device(serial, form.nbytes, ahead=ahead)
         return self._lanes.copy_of(row, form.nbytes)
 
     def _from_below(self, step: Step, serial: int, form: Form) -> torch.Tensor | None:
         """None: the step has another value by now."""
-        pages = cut(form.nbytes)
-        row = self._lanes.new_host_row(pages.nbytes)
-        source = self._lower.load(serial, pages, row)
+        source, row = self._below.get(serial, form, self._lanes.new_host_row)
         with self._lock:
             if self._steps.find(step)[0] != serial:
                 return None
             if source is None:
                 raise Lost(step, "the tiers below the device no longer have it")
-            self._gets += 1
-            self._hits[source.value] += 1
-            self._awaited_bytes += form.nbytes
+            self._tally.found_below(serial, form.nbytes, source)
             row = self._lanes.to_device(row)
             self._keep_on_device(serial, row)
+            self._device.passes(serial)
         return row
+
+    def _bring_ahead(self, steps: Iterable[Step]) -> int:
+        coming = 0
+        for step in steps:
+            with self._lock:
+                found = self._steps.get(step)
+                if found is None:
+                    continue
+                serial, form = found
+                here = serial in self._device
+            pages = cut(form.nbytes)
+            if not here:
+                self._below.hint(serial, form)
+                fits = pages.nbytes <= self._device.capacity_bytes
+                here = fits and self._ahead.add(step, serial, pages.nbytes)
+            coming += here
+        return coming
 
     def _bring_up(self, step: Step, serial: int) -> None:
         """In the thread of Ahead. What goes wrong is found again, and told, by the get to come."""
@@ -266,10 +265,8 @@ class KVCacheManager:
             found = self._steps.get(step)
         if found is None or found[0] != serial:
             return
-        pages = cut(found[1].nbytes)
-        row = self._lanes.new_host_row(pages.nbytes)
         try:
-            source = self._lower.load(serial, pages, row)
+            source, row = self._below.get(serial, found[1], self._lanes.new_host_row)
         except Unreachable:
             return
         row = self._lanes.to_device(row)
@@ -289,7 +286,7 @@ class KVCacheManager:
     def _forget(self, serial: int, form: Form) -> None:
         with self._lock:
             self._device.remove(serial)
-        self._lower.discard(serial, cut(form.nbytes))
+        self._below.discard(serial, form)
 
     def _end_agent(self) -> None:
         if self._agent is not None:

@@ -15,6 +15,7 @@ from onggi_core.quantity import spell_bytes
 from onggi_library.in_process import InProcessAgent
 from onggi_library.manager import folder, sizes
 from onggi_library.manager.device import DeviceTier
+from onggi_library.manager.hot import HotSet
 
 
 class OwnAgent:
@@ -25,16 +26,24 @@ class OwnAgent:
         cpu_memory: float | str,
         nvm_path: str | os.PathLike[str] | None,
         nvm_memory: float | str | None,
+        name: str | None,
     ) -> None:
         memory = sizes.at_least("cpu_memory", cpu_memory, sizes.CPU_MIN)
         extent = sizes.extent_of(memory)
         settings: dict[str, Any] = {"memory": memory // extent * extent, "extent": extent}
         self._path: Path | None = None
+        self.kept: Path | None = None
+        """The folder of the steps that outlive the process."""
+        if name is not None and nvm_path is None:
+            raise ValueError(f"name is {name!r} without nvm_path; what is to be kept lies there")
         if nvm_path is not None:
-            path = self._path = Path(nvm_path).absolute()
+            path = Path(nvm_path).absolute()
             if nvm_memory is not None:
                 settings["disk"] = sizes.at_least("nvm_memory", nvm_memory, sizes.NVM_MIN)
-            settings["disk_path"] = folder.make_empty(path)
+            if name is None:
+                self._path, settings["disk_path"] = path, folder.make_empty(path)
+            else:
+                self.kept = settings["disk_path"] = folder.of_name(path, name)
             settings["disk"] = settings.get("disk") or sizes.nvm_default(path)
         elif nvm_memory is not None:
             raise ValueError(f"nvm_memory is {nvm_memory!r} without nvm_path; name a folder for it")
@@ -57,7 +66,7 @@ def device_tier(
     if nbytes > (there := _memory_of(device)):
         has = f"{device} has {spell_bytes(there)}"
         raise ValueError(f"gpu_memory is {capacity!r}, {spell_bytes(nbytes)}; {has}: use less")
-    return DeviceTier(nbytes, device, _chooser(policy), first=first, last=last)
+    return DeviceTier(nbytes, device, _chooser(policy), HotSet(), first=first, last=last)
 
 
 def _memory_of(device: torch.device) -> int:

@@ -17,8 +17,9 @@ class StepTable:
     """One number a step, its value's serial above its form's: a hundred bytes a step in all. Not
     thread-safe, but for new_serial()."""
 
-    def __init__(self) -> None:
-        self._serials = count(1)
+    def __init__(self, first: int = 1) -> None:
+        """first: the first new serial."""
+        self._serials = count(first)
         self._steps: dict[int | str, int] = {}
         self._numbers: dict[Form, int] = {}
         self._forms: list[Form | None] = []

@@ -108,7 +108,7 @@ def check_leaf(leaf: Any, path: str) -> None:
 
 def pack(tensors: list[torch.Tensor], form: Form, row: torch.Tensor) -> None:
     """The tensors' bytes into `row`, uint8 and at least as long as the form's."""
-    for leaf, tensor in zip(_leaves(form.tree), tensors, strict=True):
+    for leaf, tensor in zip(leaves(form.tree), tensors, strict=True):
         if leaf.nbytes:
             row[leaf.offset : leaf.offset + leaf.nbytes].copy_(
                 tensor.reshape(-1).view(torch.uint8), non_blocking=True
@@ -134,9 +134,10 @@ def unpack(form: Form, row: torch.Tensor) -> Any:
     return build(form.tree)
 
 
-def _leaves(tree: Tree) -> Iterator[Leaf]:
+def leaves(tree: Tree) -> Iterator[Leaf]:
+    """Of a value, in order."""
     if isinstance(tree, Leaf):
         yield tree
     elif tree is not None:
         for below in tree.below:
-            yield from _leaves(below)
+            yield from leaves(below)
