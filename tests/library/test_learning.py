@@ -1,5 +1,6 @@
 """What a manager learns of earlier gets: which step is next, what is worth a place, how surely."""
 
+import tracemalloc
 from random import Random
 
 import pytest
@@ -75,6 +76,19 @@ def test_jumps_are_bounded_and_the_oldest_are_forgotten(monkeypatch: pytest.Monk
         assert len(learned._jumps) <= 50
 
 
+def test_what_is_learned_of_reads_in_no_order_takes_2_mb_at_most() -> None:
+    dice = Random(1)
+    tracemalloc.start()
+    learned, hot = Foresight(), HotSet()
+    for serial in range(1, 12_000):
+        learned.read(f"step {dice.randrange(10**6)}", 1)
+        hot.asked(serial, met=False, places=SHADOW_MAX)
+    now, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(learned._jumps) == foresight.JUMPS_MAX
+    assert 500_000 < now < 2_000_000
+
+
 def test_a_sequence_that_changes_is_learned_anew() -> None:
     learned = Foresight()
     for _ in range(20):
@@ -113,7 +127,7 @@ def test_what_was_asked_for_more_often_before_is_worth_more() -> None:
 
 def test_trials_are_bounded_however_many_places_there_are() -> None:
     hot, places = HotSet(), 5 * SHADOW_MAX
-    for serial in range(1, 10 * places):
+    for serial in range(1, 4 * places):
         hot.asked(serial, met=False, places=places)
     assert SHADOW_MAX // 2 < len(hot._by_use._here) <= SHADOW_MAX
     assert len(hot._by_count._here) + len(hot._by_count._passing) <= SHADOW_MAX

@@ -17,8 +17,8 @@ SURE: Final = 0.75
 a copy, and the place of something else. From nothing it takes 22 right ones in a row."""
 WEIGHT: Final = 1 / 16
 """Of the newest read."""
-JUMPS_MAX: Final = 8192
-"""Two megabytes. What jumps more often than that follows no order that could be learned."""
+JUMPS_MAX: Final = 4096
+"""One megabyte. What jumps more often than that follows no order that could be learned."""
 TRUST_MAX: Final = 3
 """Wrong guesses after which even a jump that was always right is given up."""
 READERS_MAX: Final = 16

@@ -21,8 +21,8 @@ CLEARLY: Final = 1.05
 PASS_SHARE: Final = 8
 """Values that pass through have one part in so many of the device: enough to be asked for again
 soon."""
-SHADOW_MAX: Final = 4096
-"""Values that each trial holds, at most: one megabyte. With more places than that, one value in so
+SHADOW_MAX: Final = 1024
+"""Values that each trial holds, at most: a quarter of a megabyte. With more places than that, one value in so
 many is looked at, and as many places."""
 COLUMNS: Final = 1 << 14
 """Of each row: 64 KiB in all, for some ten thousand values told apart."""
