@@ -22,8 +22,8 @@ PASS_SHARE: Final = 8
 """Values that pass through have one part in so many of the device: enough to be asked for again
 soon."""
 SHADOW_MAX: Final = 1024
-"""Values that each trial holds, at most: a quarter of a megabyte. With more places than that, one value in so
-many is looked at, and as many places."""
+"""Values that each trial holds, at most: a quarter of a megabyte. With more places than that, one
+value in so many is looked at, and as many places."""
 COLUMNS: Final = 1 << 14
 """Of each row: 64 KiB in all, for some ten thousand values told apart."""
 _SPREADS: Final = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0xD6E8FEB86659FD93)
