@@ -35,6 +35,8 @@ _load("grouped_engine")
 _load("engine_stem")
 _load("engine_harness")
 _load("offloading_on_cpu")
+_load("server_process")
+_load("sglang_on_cpu")
 
 
 @pytest.fixture
