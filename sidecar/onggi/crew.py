@@ -27,11 +27,19 @@ to win at 4 MiB."""
 CHUNK_BYTES: Final = 512 * 1024
 """Some 100 us: how much later than the other either of the two may be done."""
 
-TRY_AGAIN: Final = 32
-"""One copy in so many goes the way that was slower of late."""
+TRY_BOTH: Final = 8
+"""First copies of a size, which go both ways in turn: any single one may have had bad luck."""
 
-WEIGHT: Final = 0.25
-"""Of the newest time of a way in the mean of its times: some four copies' worth."""
+TRY_AGAIN: Final = 16
+"""After that one in so many goes the way that was slower of late."""
+
+WEIGHT: Final = 0.5
+"""Of the newest time of a way in the mean of its times: what runs beside it changes, and the slower
+way is not tried often."""
+
+LOOK_AGAIN_S: Final = 1.0
+"""Of one who waits for the second thread: that is told to it, and this is for a word that was lost
+to an interrupt."""
 
 Move = tuple[int, int, int]
 """(to address, from address, bytes)."""
@@ -43,7 +51,7 @@ Mover = Callable[[Sequence[Move], Callable[[], bool]], bool]
 class _Job:
     """One call's copies, taken from `left` by both threads. Once that is empty nobody begins."""
 
-    __slots__ = ("_may", "fault", "left", "over", "shared", "whole")
+    __slots__ = ("_may", "_over", "fault", "helped", "left", "shared", "whole")
 
     def __init__(self, moves: Sequence[Move], may: Callable[[], bool]) -> None:
         self._may = may
@@ -55,9 +63,10 @@ class _Job:
         self.whole = True
         self.shared = False
         """The second thread copies, or is about to look whether there is something left."""
-        self.over = allocate_lock()
-        """Free once the second thread copies nothing any more."""
-        self.over.acquire()
+        self.helped = False
+        """It has ended."""
+        self._over = allocate_lock()
+        self._over.acquire()
         self.fault: BaseException | None = None
 
     def work(self) -> None:
@@ -80,20 +89,23 @@ class _Job:
         except BaseException as fault:  # noqa: BLE001  the caller's to raise
             self.fault = fault
         finally:
-            self.over.release()
+            self.helped = True
+            self._over.release()
 
-    def await_help(self) -> None:
-        """Until the second thread copies nothing of this. An interrupt waits for it too: the pages
-        go to somebody else next."""
+    def settle(self) -> None:
+        """Until nothing of this is being copied; once more is nothing. An interrupt waits for it
+        and is raised then: the pages go to somebody else next."""
         interrupted: BaseException | None = None
-        while self.shared:
+        while True:
             try:
-                self.over.acquire()
+                self.left.clear()
+                while self.shared and not self.helped:
+                    self._over.acquire(timeout=LOOK_AGAIN_S)
                 break
             except BaseException as interrupt:  # noqa: BLE001  raised below
                 interrupted = interrupt
-        if (raised := interrupted or self.fault) is not None:
-            raise raised
+        if interrupted is not None:
+            raise interrupted
 
 
 class _Ways:
@@ -106,10 +118,10 @@ class _Ways:
     def shared(self) -> bool:
         """Which way the next one goes."""
         self._copies += 1
-        took_s = self._took_s
-        if not took_s[False] or not took_s[True]:
-            return bool(took_s[False])
-        return (took_s[True] < took_s[False]) == bool(self._copies % TRY_AGAIN)
+        if self._copies <= TRY_BOTH:
+            return self._copies % 2 == 0
+        shared = self._took_s[True] < self._took_s[False]
+        return shared == bool(self._copies % TRY_AGAIN)
 
     def note(self, *, shared: bool, byte_s: float) -> None:
         before = self._took_s[shared]
@@ -117,40 +129,44 @@ class _Ways:
 
 
 class Crew:
-    """One second thread. One caller at a time has it; others copy alone."""
+    """One second thread. Who calls while it is wanted by another copies alone."""
 
     def __init__(self, clock: Clock = monotonic) -> None:
         self._now_s = clock
-        self._taken = allocate_lock()
         self._jobs: SimpleQueue[_Job] = SimpleQueue()
+        self._last: _Job | None = None
         self._thread: threading.Thread | None = None
         self._ways: dict[int, _Ways] = {}
         """By the power of two that a copy's bytes are just below: some twenty."""
 
     def move(self, moves: Sequence[Move], nbytes: int, may: Callable[[], bool]) -> bool:
         """See move()."""
-        if not self._taken.acquire(blocking=False):
+        last = self._last
+        if not self._jobs.empty() or (last is not None and last.left):
             return alone(moves, may)
-        try:
-            ways = self._ways.setdefault(nbytes.bit_length(), _Ways())
-            shared, began_s = ways.shared(), self._now_s()
-            whole = self._share(_Job(moves, may)) if shared else alone(moves, may)
-            ways.note(shared=shared, byte_s=(self._now_s() - began_s) / nbytes)
-        finally:
-            self._taken.release()
-        return whole
-
-    def _share(self, job: _Job) -> bool:
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="onggi-copies", daemon=True)
             self._thread.start()
-        if self._jobs.empty():  # else it has not even begun on the last one
-            self._jobs.put(job)
+        ways = self._ways.setdefault(nbytes.bit_length(), _Ways())
+        shared, began_s = ways.shared(), self._now_s()
+        whole = self._share(_Job(moves, may)) if shared else alone(moves, may)
+        ways.note(shared=shared, byte_s=(self._now_s() - began_s) / nbytes)
+        return whole
+
+    def _share(self, job: _Job) -> bool:
+        """An interrupt may come at any step of this, between two lines too: so it is settled twice,
+        the second time for one that came on the way into the first."""
         try:
-            job.work()
+            try:
+                self._last = job
+                self._jobs.put(job)
+                job.work()
+            finally:
+                job.settle()
         finally:
-            job.left.clear()
-            job.await_help()
+            job.settle()
+        if job.fault is not None:
+            raise job.fault
         return job.whole
 
     def _run(self) -> None:

@@ -154,6 +154,10 @@ class HeartbeatPoster:
             async with session.post(url, data=body, headers=headers) as response:
                 answer = await response.content.read(BODY_BYTES_MAX)
                 status = response.status
+        except UnicodeDecodeError as wrong:
+            raise NoDirective(
+                f"the token in {self._config.token_file} is not ASCII: {wrong.reason}"
+            ) from wrong
         except (aiohttp.ClientError, TimeoutError, OSError) as fault:
             raise NoDirective(
                 f"cannot reach the operator at {url}: {str(fault) or 'timed out'}"

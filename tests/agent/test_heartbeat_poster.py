@@ -237,12 +237,17 @@ def test_certificates_that_cannot_be_read_are_told_and_nothing_is_posted(
     assert "cannot read the operator's certificates" in caplog.text
 
 
+@pytest.mark.parametrize("content", [None, b"\xff\xfe"])
 def test_a_token_that_cannot_be_read_is_told_and_tried_again(
-    caplog: pytest.LogCaptureFixture,
+    content: bytes | None, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
+    token = tmp_path / "token"
+    if content is not None:
+        token.write_bytes(content)
+
     async def scene() -> None:
         async with serving() as operator:
-            bench = Clockless(config_for(operator.port, token_file="/nowhere/token"))
+            bench = Clockless(config_for(operator.port, token_file=str(token)))
             noted = asyncio.Event()
             note = bench.poster._pause_s
             bench.poster._pause_s = lambda s: (noted.set(), note(s))[1]  # type: ignore[method-assign]
@@ -250,7 +255,7 @@ def test_a_token_that_cannot_be_read_is_told_and_tried_again(
             assert operator.beats == []
 
     run(scene())
-    assert "/nowhere/token" in caplog.text
+    assert str(token) in caplog.text
 
 
 def test_pauses_double_to_a_minute_and_are_spread() -> None:

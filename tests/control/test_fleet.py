@@ -94,6 +94,14 @@ def test_another_life_is_believed_once_it_repeats_what_it_was_told(beat: Any) ->
     assert (one.epoch, one.held, one.mark) == ("bbbbbbbb", TierBytes(64 * MIB, 0), "")
 
 
+def test_who_began_to_number_its_reports_does_not_end_it(beat: Any) -> None:
+    one = account()
+    assert one.hear(beat(held=512, sequence=5), now_s=1.0) is Report.TAKEN
+    assert one.hear(beat(held=64, sequence=0), now_s=2.0) is Report.OVERTAKEN
+    assert one.hear(beat(held=64, sequence=3), now_s=3.0) is Report.OVERTAKEN
+    assert one.held == TierBytes(512 * MIB, 0)
+
+
 def test_an_agent_that_does_not_number_its_reports_is_believed(beat: Any) -> None:
     one = account()
     assert one.hear(beat(), now_s=1.0) is Report.TAKEN

@@ -89,7 +89,7 @@ class Account:
 
     def hear(self, beat: Heartbeat, *, now_s: float) -> Report:
         """Take a report in. What was answered to the one before is contained in what it shows."""
-        if beat.epoch == self.epoch and 0 < beat.sequence <= self.sequence:
+        if beat.epoch == self.epoch and 0 < self.sequence >= beat.sequence:
             return Report.OVERTAKEN
         if self.epoch and beat.epoch != self.epoch:
             if beat.confirms is None and beat.epoch in self.past_epochs:
