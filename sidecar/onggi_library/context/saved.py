@@ -28,6 +28,8 @@ from onggi_library.context.store import PageStore
 RECORD_PAGE_BYTES: Final = 64 * 1024
 RECORD_BYTES_MAX: Final = 64 * 1024 * 1024
 """A million tokens of 32 layers are some 8 MiB before they are packed."""
+UNPACKED_BYTES_MAX: Final = 4 * RECORD_BYTES_MAX
+"""Numbers of blocks in base64 pack to a half or a third."""
 _HEAD: Final = struct.Struct("<Q")
 VERSION: Final = 1
 
@@ -94,10 +96,16 @@ class Shelf:
         return None if packed is None else _unpack(name, packed)
 
     def remove(self, name: str) -> None:
-        """The record; its blocks stay."""
+        """The record; its blocks stay. Of one that does not say how long it is, the first page:
+        without that it is none."""
         first = self._page(name)
-        if first is not None:
-            self._store.discard(_keys(name, _pages(first)))
+        if first is None:
+            return
+        try:
+            count = _pages(first)
+        except ContextLost:
+            count = 1
+        self._store.discard(_keys(name, count))
 
     def close(self) -> None:
         self._store.close()
@@ -152,7 +160,7 @@ def _pack(saved: Saved) -> bytes:
 
 def _unpack(name: str, packed: bytes) -> Saved:
     try:
-        record = json.loads(zlib.decompress(packed))
+        record = json.loads(_inflate(packed))
         if record["version"] != VERSION or record["order"] != sys.byteorder:
             raise ValueError(f"version {record['version']} of a {record['order']} endian machine")
         shape = dict(record["geometry"])
@@ -164,8 +172,24 @@ def _unpack(name: str, packed: bytes) -> Saved:
             [bytes.fromhex(origin) for origin in record["origins"]],
             [[_row(text) for text in rows] for rows in record["blocks"]],
         )
-    except (zlib.error, ValueError, KeyError, TypeError, AttributeError) as wrong:
+    except (
+        zlib.error,
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        RecursionError,
+    ) as wrong:
         raise ContextLost(f"the record of {name!r} cannot be read: {wrong}") from wrong
+
+
+def _inflate(packed: bytes) -> bytes:
+    """Raises ValueError for more than a record can be, before it is unpacked."""
+    unpacking = zlib.decompressobj()
+    found = unpacking.decompress(packed, UNPACKED_BYTES_MAX)
+    if not unpacking.eof:
+        raise ValueError(f"it is cut short, or larger than {UNPACKED_BYTES_MAX} bytes")
+    return found
 
 
 def _text(row: array[int]) -> str:
