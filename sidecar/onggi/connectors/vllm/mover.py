@@ -2,9 +2,8 @@
 
 A save that ran in the step would add its copy to every prompt's time to first token. Here it runs
 beside the next steps, and whoever is about to reuse a block it reads fences it first. Its thread
-gives way to the engine's, since nobody waits for a save: where all cores compute, one that took its
-turn like any other made each request 5 ms later, this one 1 or 2 (`python -m bench.miss`). A load
-is waited for, so it has a thread of its own that gives way to nobody.
+gives way to the engine's, since nobody waits for a save (`python -m bench miss` has what it costs).
+A load is waited for, so it has a thread of its own that gives way to nobody.
 """
 
 from __future__ import annotations
@@ -31,6 +30,10 @@ how soon the first blocks of a long prompt can be found."""
 SAVES_NICE: Final = 15
 """Of the thread that saves: a twenty-eighth of a core that the engine's threads want too, and all
 of one that they leave."""
+
+SAVE_AFTER_S: Final = 0.003
+"""How long a save leaves the interpreter to its own step: sampling and what else follows the
+forward pass is Python. A fence does not wait."""
 
 QUEUED_BLOCKS_MAX: Final = 65_536
 """Blocks waiting to be saved. Each costs a key and two numbers, 200 bytes: 13 MiB. Past it saves
@@ -109,12 +112,15 @@ class Mover:
         self._turn = threading.Condition()
         self._helps: deque[Sequence[Load]] = deque()
         self._loads: deque[tuple[LoadJob, Any]] = deque()
-        self._saves: deque[tuple[SaveJob, Any]] = deque()
+        self._saves: deque[tuple[SaveJob, Any, float]] = deque()
+        """With the time that they came."""
         self._queued_blocks = 0
         self._open: set[int] = set()
         self._cancelled: set[int] = set()
         self._moved = Moved()
         self._stopping = False
+        self._fenced = False
+        """Somebody waits for saves."""
         self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
@@ -144,7 +150,7 @@ class Mover:
                 return
             self._queued_blocks += len(job.keys)
             self._open.add(job.number)
-            self._saves.append((job, after))
+            self._saves.append((job, after, self._now_s()))
             self._wake()
 
     def fence(self, numbers: Iterable[int]) -> None:
@@ -153,7 +159,10 @@ class Mover:
             mine = self._open.intersection(numbers)
             if not mine:
                 return
+            self._fenced = True
+            self._turn.notify_all()
             self._turn.wait_for(lambda: not mine & self._open, FENCE_WAIT_S)
+            self._fenced = False
             self._cancelled |= mine & self._open
 
     def take(self) -> Moved:
@@ -232,10 +241,16 @@ class Mover:
         while True:
             with self._turn:
                 self._turn.wait_for(lambda: self._stopping or self._saves)
+                past_s = self._now_s() - self._saves[0][2] if self._saves else SAVE_AFTER_S
+                if 0 <= past_s < SAVE_AFTER_S:
+                    self._turn.wait_for(self._hurried, SAVE_AFTER_S - past_s)
                 if self._stopping:
                     return
-                save = self._saves.popleft()
-            self._run_save(*save)
+                job, after, _ = self._saves.popleft()
+            self._run_save(job, after)
+
+    def _hurried(self) -> bool:
+        return self._stopping or self._fenced
 
     def _run_save(self, job: SaveJob, after: Any) -> None:
         began_s, kept, batch = self._now_s(), 0, self._batches[job.kind]
