@@ -119,8 +119,7 @@ class Mover:
         self._cancelled: set[int] = set()
         self._moved = Moved()
         self._stopping = False
-        self._fenced = False
-        """Somebody waits for saves."""
+        self._fenced = False  # somebody waits for saves
         self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
@@ -169,7 +168,7 @@ class Mover:
         """What ended since the last call."""
         with self._turn:
             moved, self._moved = self._moved, Moved()
-        return moved
+            return moved
 
     def stop(self, timeout_s: float) -> None:
         """Drop what waits, end what runs."""
