@@ -51,6 +51,7 @@ class Team:
         account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
         self.server.apply(path, account)
         self.make_pool()
+        self._seen = False
 
     def make_pool(self, **spec: Any) -> Any:
         body = {
@@ -81,7 +82,15 @@ class Team:
         token = self.cluster.token(self.namespace, "default", audience=audience, pod=pod)
         return str(token)
 
+    def await_seen(self) -> None:
+        """Until the controller knows of the pool."""
+        if not self._seen:
+            self.wait(lambda status: status.get("observedGeneration") is not None)
+            self._seen = True
+
     def report(self, pod: Any, token: str, **changes: Any) -> tuple[int, dict[str, Any]]:
+        """Once the controller has seen the pool: agents come back, and this reports only once."""
+        self.await_seen()
         beat = {
             "version": 1,
             "pool": "chat",
@@ -264,6 +273,7 @@ def test_a_changed_mode_is_the_next_answer(team: Team) -> None:
 def test_an_agent_of_a_pool_that_is_gone_is_told_to_go_on(team: Team) -> None:
     pod = team.make_pod("one", INJECTED)
     token = team.token(pod)
+    team.await_seen()
     team.server.request("DELETE", f"{pools_path(team.namespace)}/chat")
     time.sleep(1)
     assert team.report(pod, token, mode="Observe")[1]["mode"] == "Observe"

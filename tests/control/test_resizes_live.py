@@ -57,6 +57,9 @@ def pool(cluster: Any) -> None:
     cluster.server.apply(POOLS, {**kind, "metadata": {"name": "chat"}, "spec": spec})
 
 
+ASK_AGAIN = (421, 503)
+
+
 class Agent:
     """A pod whose agent is the test; `held` is what it says that it holds."""
 
@@ -74,17 +77,24 @@ class Agent:
         self.said += 1
         held = TierBytes(self.held, 0)
         beat = replace(self.beat, sequence=self.said, capacity=held, held=held)
+        status, body = self._post(dump_heartbeat(beat))
+        while status in ASK_AGAIN:  # a controller that does not lead yet
+            time.sleep(0.1)
+            status, body = self._post(dump_heartbeat(beat))
+        assert status == 200, body
+        return parse_directive(body).host_bytes
+
+    def _post(self, body: bytes) -> tuple[int, bytes]:
         connection = http.client.HTTPSConnection(
             "127.0.0.1", self.cluster.https_ports["controller"], timeout=20,
             context=ssl._create_unverified_context(),
         )  # fmt: skip
         headers = {"Authorization": f"Bearer {self.token}"}
-        connection.request("POST", "/v1/heartbeat", body=dump_heartbeat(beat), headers=headers)
+        connection.request("POST", "/v1/heartbeat", body=body, headers=headers)
         answer = connection.getresponse()
-        body = answer.read()
+        said = answer.read()
         connection.close()
-        assert answer.status == 200, body
-        return parse_directive(body).host_bytes
+        return answer.status, said
 
     def asked(self) -> int:
         (agent,) = self.server.request("GET", self.path)["spec"]["initContainers"]

@@ -120,8 +120,13 @@ def test_a_gate_opens_when_the_agent_reports(cluster: Any, status_kit: Any) -> N
     server = cluster.server
     make_pool(server, "gated", lifecycle={"warmGate": {"until": "DiskAdopted"}})
     warm, cold = gated_pod(cluster, "gated"), gated_pod(cluster, "gated")
-    report(cluster, status_kit, warm)
-    wait("the gate of the one that reports", lambda: warm_condition(server, warm))
+
+    def opened() -> Any:
+        """It reports as agents do, again and again: the first one may come before the pool."""
+        report(cluster, status_kit, warm)
+        return warm_condition(server, warm)
+
+    wait("the gate of the one that reports", opened)
     assert warm_condition(server, warm) == ("True", "Warm")
     assert warm_condition(server, cold) is None
     took = {"status": {"startTime": LONG_AGO}}
@@ -157,5 +162,5 @@ def report(cluster: Any, status_kit: Any, pod: Any) -> None:
     headers = {"Authorization": f"Bearer {token}"}
     connection.request("POST", "/v1/heartbeat", body=dump_heartbeat(beat), headers=headers)
     answer = connection.getresponse()
-    assert answer.status == 200, answer.read()
+    assert answer.status in (200, 421, 503), answer.read()
     connection.close()
