@@ -150,7 +150,8 @@ class Crew:
         ways = self._ways.setdefault(nbytes.bit_length(), _Ways())
         shared, began_s = ways.shared(), self._now_s()
         whole = self._share(_Job(moves, may)) if shared else alone(moves, may)
-        ways.note(shared=shared, byte_s=(self._now_s() - began_s) / nbytes)
+        if whole:  # what was broken off tells nothing of either way
+            ways.note(shared=shared, byte_s=(self._now_s() - began_s) / nbytes)
         return whole
 
     def _share(self, job: _Job) -> bool:
@@ -165,6 +166,7 @@ class Crew:
                 job.settle()
         finally:
             job.settle()
+            self._last = None  # it holds on to the caller's arena
         if job.fault is not None:
             raise job.fault
         return job.whole
@@ -200,7 +202,7 @@ def move(moves: Sequence[Move], may: Callable[[], bool]) -> bool:
     long ones, said no, and some may have been copied. On return nothing is being copied any more.
     """
     nbytes = sum(length for _, _, length in moves)
-    few = nbytes >= SHARED_FROM_BYTES and nbytes >= len(moves) * CHUNK_BYTES // 4
-    if few and len(os.sched_getaffinity(0)) > 1:
+    long = nbytes >= SHARED_FROM_BYTES and nbytes >= len(moves) * CHUNK_BYTES // 4
+    if long and len(os.sched_getaffinity(0)) > 1:
         return _crew.move(moves, nbytes, may)
     return alone(moves, may)

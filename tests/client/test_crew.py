@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -115,6 +116,34 @@ def test_a_fault_on_the_second_thread_is_the_callers() -> None:
 
     with pytest.raises(OSError, match="gone"):
         shared(Crew(), [(target.address, source.address, 8 * CHUNK_BYTES)], fails_on_the_second)
+
+
+def test_nothing_is_kept_of_a_copy_that_is_over() -> None:
+    """What it asked whether it may is the arena, whose mapping goes with the last who holds it."""
+
+    class Asked:
+        def __call__(self) -> bool:
+            return True
+
+    one, asked = Crew(), Asked()
+    source, target = Memory(0, b"x" * 8 * CHUNK_BYTES), Memory(8 * CHUNK_BYTES)
+    gone = weakref.ref(asked)
+    assert shared(one, [(target.address, source.address, 8 * CHUNK_BYTES)], asked)
+    del asked
+    for _ in range(1000):
+        if gone() is None:
+            break
+        threading.Event().wait(0.005)  # the second thread may be on its way out
+    assert gone() is None
+
+
+def test_a_copy_that_was_broken_off_is_no_measure() -> None:
+    now_s = [0.0]
+    one = Crew(clock=lambda: now_s[0])
+    source, target = Memory(0, b"x" * CHUNK_BYTES), Memory(CHUNK_BYTES)
+    for _ in range(4):
+        assert not one.move([(target.address, source.address, CHUNK_BYTES)], 1, lambda: False)
+    assert one._ways[1]._took_s == {True: 0.0, False: 0.0}
 
 
 def test_a_second_caller_copies_alone() -> None:
