@@ -203,6 +203,13 @@ def move(moves: Sequence[Move], may: Callable[[], bool]) -> bool:
     """
     nbytes = sum(length for _, _, length in moves)
     long = nbytes >= SHARED_FROM_BYTES and nbytes >= len(moves) * CHUNK_BYTES // 4
-    if long and len(os.sched_getaffinity(0)) > 1:
+    if long and len(os.sched_getaffinity(0)) > 1 and not _gives_way():
         return _crew.move(moves, nbytes, may)
     return alone(moves, may)
+
+
+def _gives_way() -> bool:
+    """Whether this thread runs behind the process's others, as one that saves does: the second
+    thread would not."""
+    mine, usual = os.getpriority(os.PRIO_PROCESS, 0), os.getpriority(os.PRIO_PROCESS, os.getpid())
+    return mine > usual

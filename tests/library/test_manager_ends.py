@@ -41,6 +41,18 @@ def test_close_leaves_nothing_in_memory_or_on_disk(tmp_path: Path) -> None:
         manager.get(1)
 
 
+def test_who_waits_for_the_tiers_of_a_manager_that_was_closed_is_told_so() -> None:
+    """A put or get in another thread that close() came in between of."""
+    manager = KVCacheManager(**SMALL)
+    manager.put(1, PAGE)
+    manager._device.clear()
+    manager._below.tiers.close()
+    for call in (lambda: manager.put(2, PAGE), lambda: manager.get(1)):
+        with pytest.raises(RuntimeError, match="this KVCacheManager is closed"):
+            call()
+    manager.close()
+
+
 def test_a_second_manager_on_one_path_is_told_who_has_it(tmp_path: Path) -> None:
     with KVCacheManager(**SMALL, nvm_path=tmp_path, nvm_memory="64MiB") as first:
         first.put(1, PAGE)

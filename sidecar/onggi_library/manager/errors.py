@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from onggi_core.errors import OnggiError
+
+CLOSED: Final = "this KVCacheManager is closed; make another one"
 
 
 class DoesNotFit(OnggiError):

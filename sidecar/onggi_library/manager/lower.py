@@ -19,7 +19,7 @@ import torch
 from onggi import Client, SpaceSpec, StoreOutcome, fingerprint
 from onggi_core.identity import ROOT
 from onggi_core.quantity import spell_bytes
-from onggi_library.manager.errors import DoesNotFit, Unreachable
+from onggi_library.manager.errors import CLOSED, DoesNotFit, Unreachable
 from onggi_library.manager.ledger import Ledger, rooms_of
 from onggi_library.manager.pages import Cut, keys_of
 from onggi_library.rounding import EXACT
@@ -73,6 +73,7 @@ class LowerTiers:
         self._clients: dict[int, Client] = {}
         self._new_bytes = 0
         """That went into the host tier since nothing waited for the disk."""
+        self._closed = False
         self._look = self._client(4096)
         stats = self._answers(self._look.stats)
         self.host_bytes, self.disk_bytes = stats["arena_budget_bytes"], stats["disk_bytes"]
@@ -105,6 +106,7 @@ class LowerTiers:
             until_s = time.monotonic() + ROOM_WITHIN_S
             while not _store_part(client, some, parent, pages):
                 client.discard(some)
+                self._check_open()
                 if time.monotonic() > until_s:
                     self._answers(client.stats)
                     raise self._does_not_fit(cut)
@@ -165,6 +167,8 @@ class LowerTiers:
         return self._look.stats()
 
     def close(self) -> None:
+        """Whoever waits for the agent in another thread is told so."""
+        self._closed = True
         for client in (*self._clients.values(), self._look):
             client.close()
 
@@ -226,9 +230,14 @@ class LowerTiers:
                 )
             time.sleep(LOOK_EVERY_S)
 
+    def _check_open(self) -> None:
+        if self._closed:
+            raise RuntimeError(CLOSED)
+
     def _answers(self, stats: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         until_s = time.monotonic() + ROOM_WITHIN_S
         while not (answer := stats()):
+            self._check_open()
             if time.monotonic() > until_s:
                 raise Unreachable(f"no agent answers at {self._socket}")
             time.sleep(LOOK_EVERY_S)

@@ -13,7 +13,7 @@ import torch
 from onggi_core.policy.names import PolicyName
 from onggi_library.manager import kept
 from onggi_library.manager.ahead import Ahead, Step
-from onggi_library.manager.errors import DoesNotFit, Lost, Unreachable
+from onggi_library.manager.errors import CLOSED, DoesNotFit, Lost, Unreachable
 from onggi_library.manager.figures import Stats
 from onggi_library.manager.lanes import Lanes
 from onggi_library.manager.outfit import OwnAgent, device_of, device_tier
@@ -213,7 +213,7 @@ class KVCacheManager:
                 f"{os.getpid()}; make one here, or start children by spawn"
             )
         if self._closed:
-            raise RuntimeError("this KVCacheManager is closed; make another one")
+            raise RuntimeError(CLOSED)
         for step in steps:
             if type(step) not in (int, str):
                 kind = type(step).__name__
