@@ -34,7 +34,7 @@ TARGETS: Final[tuple[Target, ...]] = (
     Against("lmcache_mp", 1.5),
 )
 HOW: Final = (
-    "1 MiB pages. onggi: 8 MiB and more by two threads, where that is faster. memcpy: one memmove "
+    "1 MiB pages. onggi: 4 MiB and more by two threads, where that is faster. memcpy: one memmove "
     "of the batch. mooncake: batch_get_into, batch_put_from "
     "through mooncake_client, pages in memory shared with it; mooncake_embedded: the same calls, "
     "the store in the caller's own process. lmcache_mp: LOOKUP and RETRIEVE, or STORE, by its own "

@@ -20,9 +20,9 @@ from typing import Final
 from onggi.clock import Clock, monotonic
 from onggi.copies import copy
 
-SHARED_FROM_BYTES: Final = 8 * 1024 * 1024
-"""Some 1.4 ms of copying. What waking a thread takes, and code that is in no cache, leave nothing
-to win at 4 MiB."""
+SHARED_FROM_BYTES: Final = 4 * 1024 * 1024
+"""Some 0.7 ms of copying: a fifth of it is won. Less than this would go for waking a thread, and
+for code that is in no cache."""
 
 CHUNK_BYTES: Final = 512 * 1024
 """Some 100 us: how much later than the other either of the two may be done."""

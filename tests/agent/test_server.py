@@ -49,8 +49,9 @@ def bystander(agent: AgentProcess) -> Iterator[BareClient]:
 def answers_to(agent: AgentProcess, raw: bytes, *, greet: bool) -> list[Frame]:
     """What the agent says to these bytes before it closes the stream or they are all answered."""
     client = BareClient(agent, greet=greet)
-    client.socket.sendall(raw)
-    client.socket.shutdown(socket.SHUT_WR)
+    with contextlib.suppress(BrokenPipeError):  # closed on us already: it did not wait to be asked
+        client.socket.sendall(raw)
+        client.socket.shutdown(socket.SHUT_WR)
     frames = []
     while (got := client.next_frame()) is not None:
         frames.append(got)
