@@ -83,7 +83,7 @@ def _options() -> argparse.Namespace:
         metavar="PART",
         choices=[*known, []],
         help=f"{', '.join(PARTS)}; peers installs what they are held against; report writes "
-        "docs/performance.md; everything but the report if none is named",
+        "docs/performance.md and README.md; everything but the report if none is named",
     )
     parser.add_argument("--quick", action="store_true", help="see that it works; no figures")
     parser.add_argument("--no-peers", action="store_true", help="leave out what is to be installed")

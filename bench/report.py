@@ -1,7 +1,7 @@
 """Results as text: a table for whoever ran a part, a page for whoever reads the docs.
 
-No figure is typed by hand: docs/performance.md has a pair of marks, and what is between them is
-written from build/bench.json.
+No figure is typed by hand: docs/performance.md and README.md have a pair of marks each, and what is
+between them is written from build/bench.json.
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.entries import shown
+from bench.headline import headlines
 from bench.library.page import side_by_side
 from bench.machine import ROOT, described
 
 PAGE: Final = ROOT / "docs" / "performance.md"
+README: Final = ROOT / "README.md"
 BEGIN: Final = "<!-- figures: written by `python -m bench report` -->"
 END: Final = "<!-- figures end -->"
 ORDER: Final = (
@@ -153,11 +155,17 @@ def _when(entries: Sequence[Mapping[str, Any]]) -> list[str]:
     return list(lines)
 
 
-def write_page(result: Mapping[str, Any], page: Path = PAGE) -> None:
-    """Put the figures between the page's marks. Raises NoMarks."""
-    text = page.read_text()
-    head, begin, rest = text.partition(BEGIN)
+def write_page(result: Mapping[str, Any], page: Path = PAGE, readme: Path = README) -> None:
+    """Put the figures between the marks of both. Raises NoMarks, and has written neither then."""
+    filled = _filled(page, figures(result)), _filled(readme, headlines(result))
+    page.write_text(filled[0])
+    readme.write_text(filled[1])
+
+
+def _filled(page: Path, figures: str) -> str:
+    """Its text, with these between its marks."""
+    head, begin, rest = page.read_text().partition(BEGIN)
     _, end, tail = rest.partition(END)
     if not begin or not end:
         raise NoMarks(f"{page} has no lines {BEGIN} and {END}")
-    page.write_text(f"{head}{BEGIN}\n\n{figures(result)}\n\n{END}{tail}")
+    return f"{head}{BEGIN}\n\n{figures}\n\n{END}{tail}"

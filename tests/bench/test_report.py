@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 from bench.entries import Against, AtMost, Entry, Row, Unit, shown
+from bench.headline import HEADLINES, headlines
 from bench.machine import facts
 from bench.parts import PARTS
-from bench.report import BEGIN, END, ORDER, PAGE, NoMarks, figures, table, write_page
+from bench.report import BEGIN, END, ORDER, PAGE, README, NoMarks, figures, table, write_page
 
 SLOW = Entry(
     Row("load_4mib", 6.0, Unit.GIB_PER_S, {"memcpy": 8.0}, {"mooncake": "libx.so is not here"}),
@@ -80,26 +81,56 @@ def test_the_page_says_what_falls_short_and_what_is_missing_and_how_it_was_measu
 
 def test_only_what_is_between_the_marks_is_written(tmp_path: Path) -> None:
     page = tmp_path / "performance.md"
-    page.write_text(f"# Before\n\n{BEGIN}\nold\n{END}\n\nAfter.\n")
+    readme = tmp_path / "README.md"
+    for file in (page, readme):
+        file.write_text(f"# Before\n\n{BEGIN}\nold\n{END}\n\nAfter.\n")
 
-    write_page(result(), page)
-    once = page.read_text()
-    write_page(result(), page)
+    write_page(result(), page, readme)
+    once = page.read_text(), readme.read_text()
+    write_page(result(), page, readme)
 
-    assert once.startswith(f"# Before\n\n{BEGIN}\n")
-    assert once.endswith(f"{END}\n\nAfter.\n")
-    assert "old" not in once
-    assert page.read_text() == once
+    for text in once:
+        assert text.startswith(f"# Before\n\n{BEGIN}\n")
+        assert text.endswith(f"{END}\n\nAfter.\n")
+        assert "old" not in text
+    assert (page.read_text(), readme.read_text()) == once
 
 
 def test_a_page_without_marks_is_left_alone(tmp_path: Path) -> None:
-    page = tmp_path / "performance.md"
+    page, other = tmp_path / "performance.md", tmp_path / "README.md"
     page.write_text("# Nothing to fill\n")
+    other.write_text(f"{BEGIN}\nold\n{END}\n")
 
-    with pytest.raises(NoMarks):
-        write_page(result(), page)
+    for first, second in ((page, other), (other, page)):
+        with pytest.raises(NoMarks):
+            write_page(result(), first, second)
 
     assert page.read_text() == "# Nothing to fill\n"
+    assert "old" in other.read_text()
+
+
+def test_the_readme_has_what_was_measured_beside_others_by_names_people_know() -> None:
+    entry = Entry(
+        Row("load_16mib", 6.0, Unit.GIB_PER_S, {"memcpy": 8.0, "mooncake": 3.0, "redis": 1.0}),
+        (Against("memcpy", 0.9),),
+        "python -m bench load",
+        "One memmove.",
+    )
+    lines = headlines({"entries": {"load_16mib": entry.as_json("")}}).splitlines()
+    assert lines[2:] == [
+        "| 16 MiB of blocks into the engine | 6.00 GiB/s "
+        "| Mooncake 3.00 GiB/s, one thread's memcpy 8.00 GiB/s |"
+    ]
+
+
+def test_the_readme_has_the_figures_of_the_page() -> None:
+    _, _, shown_here = README.read_text().partition(BEGIN)
+    shown_here, _, _ = shown_here.partition(END)
+    page = PAGE.read_text()
+    for headline in HEADLINES:
+        (row,) = (line for line in shown_here.splitlines() if f"| {headline.words} |" in line)
+        (entry,) = (line for line in page.splitlines() if line.startswith(f"| {headline.figure} "))
+        assert row.split("|")[2].strip() == entry.split("|")[2].strip()
 
 
 def test_the_page_names_every_part_and_figure_and_has_a_place_for_them() -> None:
