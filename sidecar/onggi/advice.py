@@ -11,6 +11,10 @@ OTHER_VERSION: Final = (
     "own `onggi install-client FOLDER` (in Kubernetes: have the pod made again), and start the "
     "engine again"
 )
+SLOW: Final = (
+    "an agent is there, but it is stopped, or the machine has no time for it; a program that needs"
+    " it may wait: client.attach(wait_s=10)"
+)
 NO_AGENTS_SOCKET: Final = "name an Onggi agent's socket (ONGGI_SOCKET)"
 
 

@@ -5,6 +5,7 @@ reply to the call it belongs to; the others sleep until theirs is there or the l
 A lone caller, which is the common case, pays two system calls and no wake-up of another thread.
 
 A call whose caller gave up stays known until its reply comes, and can give back what that brings.
+A refusal that answers no call says why the agent ends the stream: whatever fails then, that is why.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ import threading
 from collections.abc import Callable
 from typing import Final, NoReturn
 
+from onggi.call import Call, sentence
 from onggi.clock import Clock, monotonic
 from onggi_core.wire.cut import Cutter, Frame
-from onggi_core.wire.frame import WireError, frame
+from onggi_core.wire.frame import Status, WireError, frame
 
 IN_FLIGHT_MAX: Final = 4096
 """Calls awaiting a reply, given-up ones included. An agent that owes more has stopped answering;
@@ -34,21 +36,12 @@ _LOOK_S: Final = 0.02
 pages of it are in use, cannot wake it. While more time than this is left the leader sleeps in recv
 itself, which saves a system call; the socket has it as its own timeout."""
 
+_LAST_READS: Final = 16
+"""Of what an agent sent before it closed: a mebibyte, several times what a unix socket holds."""
+
 
 class ChannelClosed(Exception):
     """The connection is gone; every call on it gets this. The message says why."""
-
-
-class Call:
-    """One request in flight. `frame` is its reply once that is there."""
-
-    __slots__ = ("frame", "late", "op", "request_id")
-
-    def __init__(self, request_id: int, op: int) -> None:
-        self.request_id = request_id
-        self.op = op
-        self.frame: Frame | None = None
-        self.late: Callable[[Frame], None] | None = None
 
 
 class Channel:
@@ -60,7 +53,8 @@ class Channel:
 
     def __init__(self, sock: socket.socket, *, clock: Clock = monotonic) -> None:
         sock.settimeout(None)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _timeval(_LOOK_S))
+        look = struct.pack("ll", 0, round(_LOOK_S * 1e6))  # seconds and microseconds
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, look)
         self._sock = sock
         self._clock = clock
         self._readable = select.poll()
@@ -80,6 +74,7 @@ class Channel:
         self._calls: dict[int, Call] = {}
         self._numbers = itertools.count(1)
         self._closed_because = ""
+        self._last_words = ""
         self.closed = False
         self.shut = False
         """Whether the agent was told of the end: closed, and nothing of it in use any more."""
@@ -186,21 +181,32 @@ class Channel:
             except BlockingIOError:
                 sent = 0
             except OSError as error:
-                self._fail(f"sending failed: {error.strerror or error}", error)
+                self._sending_failed(error)
             if sent < len(data):
                 self._send_rest(memoryview(data)[sent:], deadline_s)
 
     def _send_rest(self, rest: memoryview, deadline_s: float) -> None:
         while rest:
             left_s = deadline_s - self._clock()
-            if left_s <= 0 or not self._writable.poll(_ms(left_s)):
+            if left_s <= 0 or not self._writable.poll(left_s * 1000):
                 self._fail("the agent does not take in what it is sent", None)
             try:
                 rest = rest[self._sock.send(rest, socket.MSG_DONTWAIT) :]
             except BlockingIOError:
                 continue
             except OSError as error:
-                self._fail(f"sending failed: {error.strerror or error}", error)
+                self._sending_failed(error)
+
+    def _sending_failed(self, error: OSError) -> NoReturn:
+        """What the agent said before it closed can still be read; who leads reads it himself."""
+        if self._leading.acquire(timeout=_LOOK_S):
+            try:
+                for _ in range(_LAST_READS):
+                    if not self._read(socket.MSG_DONTWAIT):
+                        break
+            finally:
+                self._leading.release()
+        self._fail(f"sending failed: {error.strerror or error}", error)
 
     # ---- reading
 
@@ -243,7 +249,7 @@ class Channel:
             if left_s > _LOOK_S:
                 came = self._read(0)
             elif left_s > 0:
-                came = bool(self._readable.poll(_ms(left_s))) and self._read(socket.MSG_DONTWAIT)
+                came = bool(self._readable.poll(left_s * 1000)) and self._read(socket.MSG_DONTWAIT)
             else:
                 came = self._read(socket.MSG_DONTWAIT)
                 return call.frame is not None or (came and call.request_id != 0)
@@ -272,8 +278,10 @@ class Channel:
     def _hand_over(self, one: Frame) -> None:
         with self._lock:
             call = self._calls.pop(one.request_id, None)
-            if call is None:
-                return  # an id we never used, or of a call made before a close
+            if call is None:  # an id we never used, or of a call made before a close
+                if one.request_id == 0 and one.status != Status.OK:
+                    self._last_words = sentence(one)
+                return
             call.frame = one
             late = call.late
             if self._followers:
@@ -282,19 +290,11 @@ class Channel:
             late(one)
 
     def _fail(self, because: str, cause: Exception | None) -> NoReturn:
+        if self._last_words:
+            because = f"the agent closed the connection: {self._last_words}"
         self.close(because)
         raise ChannelClosed(self._closed_because or because) from cause
 
     def _raise_if_closed(self) -> None:
         if self.closed:
             raise ChannelClosed(self._closed_because)
-
-
-def _ms(left_s: float) -> float:
-    """poll() counts in milliseconds and takes fractions up to the next one."""
-    return left_s * 1000.0
-
-
-def _timeval(seconds: float) -> bytes:
-    """As setsockopt() takes it: whole seconds and microseconds, both long."""
-    return struct.pack("ll", int(seconds), round(seconds % 1 * 1e6))

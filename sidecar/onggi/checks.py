@@ -129,16 +129,15 @@ def _checked_space(name: str, space: SpaceSpec) -> SpaceSpec:
     of_type(name, space, SpaceSpec)
     fingerprint = space.fingerprint
     if not isinstance(fingerprint, (bytes, bytearray)):
-        raise TypeError(f"fingerprint is {_spelt(fingerprint)}; use {DIGEST_BYTES} bytes")
+        raise TypeError(f"{name}.fingerprint is {_spelt(fingerprint)}; use {DIGEST_BYTES} bytes")
     if len(fingerprint) != DIGEST_BYTES:
-        raise ValueError(f"fingerprint has {len(fingerprint)} bytes; use {DIGEST_BYTES}")
-    page_bytes = whole("page_bytes", space.page_bytes)
-    block_tokens = whole("block_tokens", space.block_tokens)
-    if not 1 <= page_bytes < 1 << 64 or not 1 <= block_tokens < 1 << 32:
-        raise ValueError(
-            f"page_bytes is {page_bytes} and block_tokens {block_tokens}; "
-            "use 1 or more of each, as many as 64 and 32 bits hold"
-        )
+        raise ValueError(f"{name}.fingerprint has {len(fingerprint)} bytes; use {DIGEST_BYTES}")
+    page_bytes = whole(f"{name}.page_bytes", space.page_bytes)
+    block_tokens = whole(f"{name}.block_tokens", space.block_tokens)
+    if not 1 <= page_bytes < 1 << 64:
+        raise ValueError(f"{name}.page_bytes is {page_bytes}; use 1 or more, below 2**64")
+    if not 1 <= block_tokens < 1 << 32:
+        raise ValueError(f"{name}.block_tokens is {block_tokens}; use 1 or more, below 2**32")
     return SpaceSpec(bytes(fingerprint), page_bytes, block_tokens)
 
 

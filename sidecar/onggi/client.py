@@ -13,13 +13,12 @@ import os
 from collections.abc import Sequence
 from typing import Any, Final
 
-from onggi import bulk, bulk_store, checks, discarding
+from onggi import attaching, bulk, bulk_store, checks, discarding
 from onggi.arena import Arena
 from onggi.checks import held_pages, of_type, packed_keys
 from onggi.clock import Clock, monotonic
 from onggi.link import Asked, Link
 from onggi.outcomes import (
-    NO_LOAD,
     NOTHING,
     OTHER_PROCESS,
     Load,
@@ -32,11 +31,10 @@ from onggi.pending import PendingLoad, PendingStore
 from onggi.rooms import Rooms
 from onggi.session import Session
 from onggi_core.identity import ROOT
-from onggi_core.wire.cut import Frame
 from onggi_core.wire.frame import Op
 from onggi_core.wire.packed import pack_load, pack_store
-from onggi_core.wire.replies import LoadPrepared, StatsReply, StoreCompleted
 from onggi_core.wire.replies import Looked as LookedReply
+from onggi_core.wire.replies import StatsReply, StoreCompleted
 from onggi_core.wire.requests import (
     LoadComplete,
     LoadOutcome,
@@ -86,6 +84,11 @@ class Client:
         """True if there is a session; tries to attach when it is time to."""
         session = self._link.session()
         return session is not None and self._link.check(session)
+
+    def attach(self, wait_s: float) -> bool:
+        """Attach, and wait up to wait_s for an agent that is not there yet or slow to answer: for a
+        program that has nothing to do without one. False: the log has said why."""
+        return attaching.attach(self._link, checks.seconds("wait_s", wait_s))
 
     def tidy(self) -> None:
         """Send notes, take in late replies, give back room: for whoever may not call again soon."""
@@ -157,24 +160,7 @@ class Client:
         wait_s = min(checks.seconds("wait_s", wait_s), WAIT_MAX_S)
         asked = self._link.begin(Op.LOAD_PREPARE, pack_load(int(wait_s * 1000), packed_keys(keys)))
         due_s = asked.sent_s + wait_s + self._link.deadline_s if asked is not None else 0.0
-        return PendingLoad(self._link, asked, due_s, self._read_load, self.finish_load)
-
-    def _read_load(self, asked: Asked, answer: Frame) -> Load:
-        reply = self._link.understand(asked.session, answer)
-        if not isinstance(reply, LoadPrepared) or len(reply.offsets) != len(self.spaces):
-            return NO_LOAD
-        if not reply.blocks:
-            return NO_LOAD
-        session = asked.session
-        session.hold()
-        epoch, until_s, number = session.epoch, asked.sent_s + session.lease_s, session.number
-        rows = tuple(
-            [
-                Pages(epoch, offsets, space.page_bytes, until_s, number)
-                for space, offsets in zip(self.spaces, reply.offsets, strict=True)
-            ]
-        )
-        return Load(reply.blocks, rows, reply.from_disk, reply.ticket, number)
+        return PendingLoad(self._link, asked, due_s, self.spaces, self.finish_load)
 
     def finish_load(self, load: Load, outcome: LoadOutcome, *, blocks: int | None = None) -> bool:
         """Give the pin back. blocks: how many leading blocks are in use now, if not all. True: the

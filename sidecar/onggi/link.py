@@ -12,7 +12,8 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from onggi.channel import Call, ChannelClosed
+from onggi.call import Call, sentence
+from onggi.channel import ChannelClosed
 from onggi.clock import Clock
 from onggi.patience import Patience
 from onggi.session import AttachFailed, Session, attach
@@ -69,7 +70,7 @@ class Link:
         self._engine = engine
         self._log = log
         self.unsealed_blocks = 0
-        self._closed = False
+        self.closed = False
         self._session: Session | None = None
         self._sessions: dict[int, Session] = {}
         self._begin_in_this_process()
@@ -89,20 +90,21 @@ class Link:
         self._noted_keys = 0
         self._noted_s = -NOTE_EVERY_S
 
-    def session(self) -> Session | None:
-        """The session to use now, attaching if it is time to; None: go on without."""
+    def session(self, within_s: float = 0.0) -> Session | None:
+        """The session to use now, attaching if it is time to; None: go on without. within_s: attach
+        now, and take as long as that."""
         if self._pid != os.getpid():
             self._begin_in_this_process()
-        if not self._patience.may_try():
+        if not within_s and not self._patience.may_try():
             return None
         session = self._session
         if session is not None and session.open:
             return session
-        if self._closed or not self._attaching.acquire(blocking=False):
+        if self.closed or not self._attaching.acquire(blocking=False):
             return None  # closed, or another thread attaches: that one's caller pays, we miss
         try:
             hello = Hello(self._pid, self._engine, self._spaces)
-            self._session = session = attach(self._socket_path, hello, self.now_s)
+            self._session = session = attach(self._socket_path, hello, self.now_s, within_s)
             self._sessions = {n: s for n, s in self._sessions.items() if not s.channel.shut}
             self._sessions[session.number] = session
         except AttachFailed as failed:
@@ -261,7 +263,7 @@ class Link:
                 return None
             self._patience.went_well()
             return reply
-        said = answer.payload.decode("utf-8", "replace")
+        said = sentence(answer)
         if answer.status in _TRY_LATER or answer.status in FATAL:
             self._patience.failed(said)
         else:
@@ -289,7 +291,7 @@ class Link:
 
     def close(self) -> None:
         """End the session; calls answer MISS from now on. A store that is copying ends first."""
-        self._closed = True
+        self.closed = True
         session = self.current
         if session is None:
             return

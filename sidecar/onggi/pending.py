@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 from onggi.channel import ChannelClosed
 from onggi.link import Asked, Link
-from onggi.outcomes import NO_EPOCH, NO_LOAD, Load, StoreTicket
+from onggi.outcomes import NO_EPOCH, NO_LOAD, Load, Pages, StoreTicket
 from onggi_core.wire.cut import Frame
-from onggi_core.wire.replies import Slot, StorePrepared
-from onggi_core.wire.requests import LoadOutcome, StoreComplete, StoreOutcome
+from onggi_core.wire.replies import LoadPrepared, Slot, StorePrepared
+from onggi_core.wire.requests import LoadOutcome, SpaceSpec, StoreComplete, StoreOutcome
 
 
 class PendingLoad:
@@ -20,14 +20,14 @@ class PendingLoad:
         link: Link,
         asked: Asked | None,
         due_s: float,
-        read: Callable[[Asked, Frame], Load],
+        spaces: tuple[SpaceSpec, ...],
         finish: Callable[[Load, LoadOutcome], object],
     ) -> None:
         """asked None: a miss from the start. due_s: when even a slow promotion should be over."""
         self._link = link
         self._asked = asked
         self._due_s = due_s
-        self._read = read
+        self._spaces = spaces
         self._finish = finish
         self._load: Load | None = NO_LOAD if asked is None else None
 
@@ -75,6 +75,23 @@ class PendingLoad:
             channel.give_up(asked.call, self._give_back)
             self._link.late(asked.session, "LOAD_PREPARE", self._due_s - asked.sent_s)
         return self._load
+
+    def _read(self, asked: Asked, answer: Frame) -> Load:
+        reply = self._link.understand(asked.session, answer)
+        if not isinstance(reply, LoadPrepared) or len(reply.offsets) != len(self._spaces):
+            return NO_LOAD
+        if not reply.blocks:
+            return NO_LOAD
+        session = asked.session
+        session.hold()
+        epoch, until_s, number = session.epoch, asked.sent_s + session.lease_s, session.number
+        rows = tuple(
+            [
+                Pages(epoch, offsets, space.page_bytes, until_s, number)
+                for space, offsets in zip(self._spaces, reply.offsets, strict=True)
+            ]
+        )
+        return Load(reply.blocks, rows, reply.from_disk, reply.ticket, number)
 
     def _give_back(self, answer: Frame) -> None:
         if self._asked is not None:

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final
 
-from onggi.channel import Call, ChannelClosed
+from onggi.call import Call
+from onggi.channel import ChannelClosed
 from onggi.copies import cut, runs
 from onggi.link import UNREAD_MAX, Link
 from onggi.memory import hold_pages

@@ -11,6 +11,7 @@ from typing import Final
 from onggi import advice
 from onggi.arena import Arena, ArenaRefused
 from onggi.board import Shown, shown_to
+from onggi.call import sentence
 from onggi.channel import Channel, ChannelClosed
 from onggi.clock import Clock
 from onggi_core.wire.frame import Op, Status, WireError
@@ -102,12 +103,14 @@ class Session:
         return free
 
 
-def attach(socket_path: str, hello: Hello, clock: Clock) -> Session:
-    """A session with the agent behind `socket_path`. Raises AttachFailed."""
-    deadline_s = clock() + ATTACH_DEADLINE_S
-    channel = _connect(socket_path, clock)
+def attach(socket_path: str, hello: Hello, clock: Clock, within_s: float = 0.0) -> Session:
+    """A session with the agent behind `socket_path`. within_s: 0 for ATTACH_DEADLINE_S. Raises
+    AttachFailed."""
+    within_s = within_s or ATTACH_DEADLINE_S
+    deadline_s = clock() + within_s
+    channel = _connect(socket_path, clock, within_s)
     try:
-        welcome = _greet(channel, hello, deadline_s)
+        welcome = _greet(channel, hello, deadline_s, within_s)
         path = os.path.join(os.path.dirname(socket_path), os.path.basename(welcome.arena))
         arena = Arena(
             path,
@@ -125,9 +128,9 @@ def attach(socket_path: str, hello: Hello, clock: Clock) -> Session:
     return Session(channel, welcome, arena, shown_to(arena, welcome, len(hello.spaces)))
 
 
-def _connect(socket_path: str, clock: Clock) -> Channel:
+def _connect(socket_path: str, clock: Clock, within_s: float) -> Channel:
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)  # close-on-exec, as Python's all are
-    sock.settimeout(ATTACH_DEADLINE_S)
+    sock.settimeout(within_s)
     try:
         sock.connect(socket_path)
     except OSError as error:
@@ -136,13 +139,13 @@ def _connect(socket_path: str, clock: Clock) -> Channel:
     return Channel(sock, clock=clock)
 
 
-def _greet(channel: Channel, hello: Hello, deadline_s: float) -> Welcome:
+def _greet(channel: Channel, hello: Hello, deadline_s: float, within_s: float) -> Welcome:
     call = channel.start(Op.HELLO, hello.encode(), deadline_s)
     answer = channel.wait(call, deadline_s)
     if answer is None:
-        raise AttachFailed(f"the agent did not answer HELLO within {ATTACH_DEADLINE_S} s")
+        raise AttachFailed(f"no answer to HELLO within {within_s:.3g} s: {advice.SLOW}")
     if answer.status != Status.OK:
-        said = answer.payload.decode("utf-8", "replace")
+        said = sentence(answer)
         if answer.status == Status.BAD_VERSION:
             said = f"{said}; {advice.OTHER_VERSION}"
         raise AttachFailed(f"the agent refused HELLO: {said}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Final, NamedTuple
 
-from onggi.channel import Call
+from onggi.call import Call
 from onggi.outcomes import Pages, Stored
 from onggi.session import Session
 

@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 from agent_process import REPOSITORY, AgentProcess
 
-from onggi import session
-
 StartAgent = Callable[..., AgentProcess]
 SOCKET = "/dev/shm/onggi/agent.sock"
 PATIENT_S = 30.0
@@ -18,7 +16,7 @@ PATIENT_S = 30.0
 
 
 def test_the_program_for_ones_own_buffers_runs(
-    start: StartAgent, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    start: StartAgent, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = (REPOSITORY / "README.md").read_text()
     programs = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
@@ -26,9 +24,9 @@ def test_the_program_for_ones_own_buffers_runs(
     running = start("--memory", "64MiB")
     running.wait_for("listening")
     running.wait_for("arena_ready")
-    monkeypatch.setattr(session, "ATTACH_DEADLINE_S", PATIENT_S)
     for printed, here in (
         (SOCKET, str(running.socket_path)),
+        ("wait_s=5.0", f"wait_s={PATIENT_S}"),
         ('engine="mine")', f'engine="mine", deadline_s={PATIENT_S})'),
     ):
         assert printed in program

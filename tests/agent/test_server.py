@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from agent_process import SPACE, AgentProcess, BareClient, chain, until
+from agent_process import SPACE, WAIT_S, AgentProcess, BareClient, chain, until
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from onggi import Client, session
 from onggi_core.wire.cut import Frame
 from onggi_core.wire.frame import PAYLOAD_MAX_BYTES, Op, Status, frame
 from onggi_core.wire.replies import StorePrepared
@@ -191,15 +192,24 @@ def test_what_a_client_holds_stays_its_own_until_its_side_is_closed(
 
 
 def test_one_client_more_than_the_limit_is_told_so(
-    agent: AgentProcess, bystander: BareClient
+    agent: AgentProcess,
+    bystander: BareClient,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(session, "ATTACH_DEADLINE_S", WAIT_S)
     idle = [BareClient(agent, greet=False) for _ in range(255)]
     (got,) = answers_to(agent, b"", greet=False)
     assert got.status == Status.TOO_MANY
     assert got.payload == b"256 clients are connected; close one"
-    for client in idle:
-        client.close()
-    until("the others to go", lambda: bystander.stats()["sessions"] == 1)
+    client = Client(agent.socket_path, spaces=[SPACE])
+    assert not client.attached
+    assert "closed the connection: 256 clients are connected; close one. Requests" in caplog.text
+    for one in idle:
+        one.close()
+    until("it to find the agent again", lambda: client.attached)
+    client.close()
+    until("all of them to go", lambda: bystander.stats()["sessions"] == 1)
 
 
 def test_a_path_that_somebody_answers_on_is_left_to_them(memory_folder: Path) -> None:

@@ -164,12 +164,20 @@ class AgentProcess:
             env={**os.environ, "PYTHONPATH": str(SIDECAR)},
         )
         log.close()
+        try:
+            self._wait_until_it_listens(self._process)
+        except BaseException:  # nobody else knows of it yet
+            self.stop(signal.SIGKILL)
+            raise
+        return self
+
+    def _wait_until_it_listens(self, process: subprocess.Popen[bytes]) -> None:
         until = time.monotonic() + ENGINE_WAIT_S
         while not Path(self.socket).exists():
-            assert self._process.poll() is None, (self.folder / "agent.log").read_text()[-3000:]
-            assert time.monotonic() < until, "the agent did not start"
+            said = (self.folder / "agent.log").read_text()[-3000:]
+            assert process.poll() is None, said
+            assert time.monotonic() < until, f"no socket within {ENGINE_WAIT_S} s\n{said}"
             time.sleep(0.02)
-        return self
 
     def stop(self, how: int = signal.SIGTERM) -> None:
         if self._process is not None and self._process.poll() is None:

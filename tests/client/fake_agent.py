@@ -2,7 +2,7 @@
 
 Its "disk" is a dict of pages, so that a test can damage a page, make reads wait for a go-ahead, or
 look at what was written. Its behaviour on the socket can be spoilt on purpose: `mute` answers
-nothing (a hung agent), `delay_s` answers late.
+nothing (a hung agent), `delay_s` answers late, `full` refuses whoever connects.
 """
 
 from __future__ import annotations
@@ -55,6 +55,7 @@ class FakeAgent:
         self.reads = threading.Event()
         self.reads.set()
         self.mute = False
+        self.full = ""
         self.delay_s = 0.0
         self.accepted = 0
         self.ops: list[int] = []
@@ -147,6 +148,14 @@ class FakeAgent:
         """Close every connection, as an agent that distrusts its clients; done on its thread."""
         self._kicking.set()
 
+    def dismiss(self, status: Status, why: str) -> None:
+        """The same, saying why in a frame that answers no request. Returns once it is done."""
+        for number in tuple(self._peers):
+            self._send(number, refusal(0, status, 0, why))
+        self.kick()
+        while self._peers:
+            time.sleep(0.002)
+
     def step(self, event: Event) -> None:
         with self._lock:
             todo = self.engine.step(event, time.monotonic())
@@ -164,6 +173,10 @@ class FakeAgent:
                     sock, _ = self._listener.accept()
                     number = next(numbers)
                     self.accepted += 1
+                    if self.full:
+                        sock.sendall(refusal(0, Status.TOO_MANY, 0, self.full))
+                        sock.close()
+                        continue
                     with self._lock:
                         self._peers[number] = (sock, Cutter())
                         self._selector.register(sock, selectors.EVENT_READ, number)

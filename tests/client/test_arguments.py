@@ -13,6 +13,8 @@ from onggi import BadRequest, Client, LoadOutcome, SpaceSpec, StoreOutcome, bloc
 from onggi_core.errors import OnggiError
 
 PAGE = 4096
+PATIENT_S = 30.0
+"""The agent is a thread here, and a busy machine may let it wait."""
 SPACE = SpaceSpec(b"f" * 16, PAGE, 16)
 KEYS = block_keys(list(range(64)), 16)
 BUFFERS = [bytearray(PAGE) for _ in KEYS]
@@ -31,14 +33,16 @@ class Whole:
 
 @pytest.fixture
 def client(agent: Any) -> Iterator[Client]:
-    made = Client(agent.socket_path, spaces=[SPACE], deadline_s=1.0)
+    made = Client(agent.socket_path, spaces=[SPACE], deadline_s=PATIENT_S)
+    assert made.attach(PATIENT_S)
     yield made
     made.close()
 
 
 def spaces(**wrong: Any) -> list[SpaceSpec]:
+    """Two of them; `wrong` is of the second."""
     fields = {"fingerprint": b"f" * 16, "page_bytes": PAGE, "block_tokens": 16, **wrong}
-    return [SpaceSpec(**fields)]
+    return [SPACE, SpaceSpec(**fields)]
 
 
 @pytest.mark.parametrize(
@@ -57,14 +61,15 @@ def spaces(**wrong: Any) -> list[SpaceSpec]:
         ({"spaces": [{"page_bytes": 1}]}, TypeError, "spaces[0] is a dict; use a SpaceSpec"),
         ({"spaces": {SPACE: 1}}, TypeError, "spaces is a dict; use a list"),
         ({"spaces": (s for s in [SPACE])}, TypeError, "spaces is a generator; use a list"),
-        ({"spaces": spaces(page_bytes=1.5)}, TypeError, "page_bytes is 1.5; use a whole number"),
-        ({"spaces": spaces(page_bytes="1")}, TypeError, "page_bytes is '1'; use a whole number"),
-        ({"spaces": spaces(page_bytes=0)}, ValueError, "page_bytes is 0 and block_tokens 16; use"),
-        ({"spaces": spaces(page_bytes=1 << 64)}, ValueError, "use 1 or more of each"),
-        ({"spaces": spaces(block_tokens=None)}, TypeError, "block_tokens is None; use a whole"),
-        ({"spaces": spaces(block_tokens=-1)}, ValueError, "block_tokens -1; use 1 or more"),
-        ({"spaces": spaces(fingerprint="f" * 16)}, TypeError, "fingerprint is 'fff"),
-        ({"spaces": spaces(fingerprint=b"ab")}, ValueError, "fingerprint has 2 bytes; use 16"),
+        ({"spaces": spaces(page_bytes=1.5)}, TypeError, "[1].page_bytes is 1.5; use a whole"),
+        ({"spaces": spaces(page_bytes="1")}, TypeError, "[1].page_bytes is '1'; use a whole"),
+        ({"spaces": spaces(page_bytes=0)}, ValueError, "[1].page_bytes is 0; use 1 or more"),
+        ({"spaces": spaces(page_bytes=1 << 64)}, ValueError, "616; use 1 or more, below 2**64"),
+        ({"spaces": spaces(block_tokens=None)}, TypeError, "[1].block_tokens is None; use a whole"),
+        ({"spaces": spaces(block_tokens=-1)}, ValueError, "[1].block_tokens is -1; use 1 or more"),
+        ({"spaces": spaces(block_tokens=1 << 32)}, ValueError, "use 1 or more, below 2**32"),
+        ({"spaces": spaces(fingerprint="f" * 16)}, TypeError, "spaces[1].fingerprint is 'fff"),
+        ({"spaces": spaces(fingerprint=b"ab")}, ValueError, "[1].fingerprint has 2 bytes; use 16"),
         ({"engine": 7}, TypeError, "engine is 7; use a str"),
         ({"engine": "x" * 257}, ValueError, "use up to 256 bytes of UTF-8"),
         ({"engine": "\ud800"}, ValueError, "use up to 256 bytes of UTF-8"),
@@ -103,6 +108,7 @@ CALLS: dict[str, tuple[Call, type[Exception], str]] = {
     "too many keys": (lambda c: c.lookup([K] * 65537), ValueError, "keys has 65537 entries"),
     "a wait of text": (lambda c: c.load_prepare(KEYS, wait_s="1"), TypeError, "wait_s is '1'"),
     "a wait of none": (lambda c: c.load(KEYS, BUFFERS, wait_s=None), TypeError, "wait_s is None"),
+    "an attach of text": (lambda c: c.attach("1"), TypeError, "wait_s is '1'; use a number"),
     "a wait that is no number": (
         lambda c: c.load(KEYS, BUFFERS, wait_s=float("nan")),
         ValueError,
@@ -183,7 +189,8 @@ def test_a_wait_that_no_float_holds_is_as_long_as_there_is(client: Client) -> No
 
 def test_paths_and_whole_numbers_of_any_kind_simply_work(agent: Any) -> None:
     fields = {"fingerprint": bytearray(b"f" * 16), "page_bytes": Whole(PAGE)}
-    client = Client(Path(agent.socket_path), spaces=spaces(**fields), deadline_s=1)
+    client = Client(Path(agent.socket_path), spaces=spaces(**fields)[1:], deadline_s=60)
+    assert client.attach(PATIENT_S)
     pages = [bytes([n]) * PAGE for n in range(4)]
     keys = [bytearray(key) for key in KEYS]
     assert client.store(tuple(keys), pages, space=Whole(0)).stored == 4

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import struct
 import threading
@@ -16,10 +17,12 @@ from hypothesis import strategies as st
 from onggi import channel as channel_module
 from onggi.channel import Channel, ChannelClosed
 from onggi_core.wire.cut import Cutter
-from onggi_core.wire.frame import PAYLOAD_MAX_BYTES, frame
+from onggi_core.wire.frame import PAYLOAD_MAX_BYTES, Status, frame, refusal
 
 OP = 2
 SOON = 2.0
+LONG_S = 60.0
+"""For what ends by itself, however little time a busy machine has for it."""
 
 
 @pytest.fixture
@@ -34,6 +37,10 @@ def ends() -> Iterator[tuple[Channel, socket.socket]]:
 
 def soon() -> float:
     return time.monotonic() + SOON
+
+
+def later() -> float:
+    return time.monotonic() + LONG_S
 
 
 def test_replies_find_their_calls_in_any_order(ends: tuple[Channel, socket.socket]) -> None:
@@ -147,6 +154,102 @@ def test_the_end_of_a_stream_reaches_every_caller(
     assert all(said in one for one in raised)
     with pytest.raises(ChannelClosed):
         channel.start(OP, b"", soon())
+
+
+FULL = refusal(0, Status.TOO_MANY, 0, "256 clients are connected; close one")
+WHY = "the agent closed the connection: 256 clients are connected; close one"
+
+
+@pytest.mark.parametrize("unread", [False, True], ids=["all of it read", "reset"])
+def test_what_the_agent_says_before_it_closes_is_why(
+    ends: tuple[Channel, socket.socket], unread: bool
+) -> None:
+    """A stream that ends with bytes unread is reset on unix sockets, behind what was sent on it."""
+    channel, theirs = ends
+    call = channel.start(OP, b"", later())
+    if not unread:
+        theirs.recv(10_000)
+    theirs.send(FULL)
+    theirs.close()
+    with pytest.raises(ChannelClosed, match=WHY):
+        channel.wait(call, later())
+    with pytest.raises(ChannelClosed, match=WHY):
+        channel.start(OP, b"", later())
+
+
+@pytest.mark.parametrize("nbytes", [0, PAYLOAD_MAX_BYTES], ids=["at once", "half way"])
+def test_what_the_agent_says_is_why_where_sending_fails(
+    ends: tuple[Channel, socket.socket], nbytes: int
+) -> None:
+    channel, theirs = ends
+    theirs.sendall(frame(OP, 0, 999_999, b"late") * 1000 + FULL)
+    if nbytes:
+        closer = threading.Timer(0.05, theirs.close)
+        closer.start()
+    else:
+        theirs.close()
+    with pytest.raises(ChannelClosed, match=WHY):
+        channel.start(OP, bytes(nbytes), later())
+    assert channel.closed
+    if nbytes:
+        closer.join()
+
+
+def test_who_cannot_send_leaves_the_reading_to_the_one_who_leads(
+    ends: tuple[Channel, socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel, theirs = ends
+    monkeypatch.setattr(channel_module, "_LOOK_S", LONG_S / 2)
+    raised: list[str] = []
+    call = channel.start(OP, b"", later())
+
+    def wait() -> None:
+        try:
+            channel.wait(call, later())
+        except ChannelClosed as closed:
+            raised.append(str(closed))
+
+    leader = threading.Thread(target=wait)
+    leader.start()
+    time.sleep(0.02)
+    theirs.send(FULL)
+    theirs.close()
+    with pytest.raises(ChannelClosed, match=WHY):
+        channel.start(OP, b"", later())
+    leader.join()
+    assert raised == [WHY]
+
+
+def test_a_peer_that_sends_on_and_takes_nothing_in_is_not_read_for_ever(
+    ends: tuple[Channel, socket.socket],
+) -> None:
+    channel, theirs = ends
+    theirs.shutdown(socket.SHUT_RD)
+    stop = threading.Event()
+
+    def talk() -> None:
+        while not stop.is_set():
+            with contextlib.suppress(OSError):
+                theirs.send(frame(OP, 0, 999_999, bytes(60_000)))
+
+    talker = threading.Thread(target=talk)
+    talker.start()
+    with pytest.raises(ChannelClosed, match="sending failed"):
+        channel.start(OP, b"", later())
+    stop.set()
+    talker.join()
+
+
+def test_of_a_peer_that_says_too_much_the_beginning_is_told(
+    ends: tuple[Channel, socket.socket],
+) -> None:
+    channel, theirs = ends
+    call = channel.start(OP, b"", later())
+    theirs.send(frame(0, Status.TOO_MANY, 0, b"no " * 3000))
+    theirs.close()
+    with pytest.raises(ChannelClosed, match="no no no") as ended:
+        channel.wait(call, later())
+    assert len(str(ended.value)) < 4200
 
 
 def test_a_close_wakes_a_caller_that_waits(ends: tuple[Channel, socket.socket]) -> None:

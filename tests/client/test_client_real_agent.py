@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import engine_harness
 import pytest
 from engine_harness import AgentProcess
 
@@ -110,6 +111,18 @@ def test_what_was_discarded_does_not_come_back_with_the_next_agent(
     agent.start()
     assert soon(lambda: client.lookup(KEYS).pending == 16)
     assert client.stats()["disk_pages"] == 16
+
+
+def test_an_agent_that_is_not_waited_for_any_longer_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The harness left it, where a busy machine took longer to start it than a test may wait."""
+    monkeypatch.setattr(engine_harness, "ENGINE_WAIT_S", -1)
+    late = AgentProcess(tmp_path)
+    with pytest.raises(AssertionError, match="no socket within"):
+        late.start()
+    assert late._process is not None
+    assert late._process.poll() is not None
 
 
 def written(client: Client) -> bool:

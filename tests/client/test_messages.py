@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from onggi import Client, SpaceSpec, advice, fingerprint, session
+from onggi.patience import BACKOFF_FIRST_S
 from onggi_core.wire import requests
+from onggi_core.wire.frame import Status
 
 MIB = 1 << 20
 SPACE = SpaceSpec(fingerprint({"model": "m"}), 8192, 16)
@@ -68,6 +70,46 @@ def test_a_page_larger_than_the_agent_takes(agent: Any, caplog: pytest.LogCaptur
     said = said_to(Client(agent.socket_path, spaces=[replace(SPACE, page_bytes=2 * MIB)]), caplog)
     assert f"page_bytes is {2 * MIB}; this agent holds pages of 1 to {MIB} bytes" in said
     assert "give it a larger extent, or the engine smaller blocks" in said
+
+
+FULL = "256 clients are connected; close one"
+
+
+def test_an_agent_that_takes_no_one_more(agent: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """It says so in a frame that answers no request, before or after it has heard of one."""
+    agent.full, now_s = FULL, [1000.0]
+    client = Client(agent.socket_path, spaces=[SPACE], clock=lambda: now_s[0])
+    said = said_to(client, caplog)
+    assert f"{agent.socket_path}: the agent closed the connection: {FULL}. Requests go on" in said
+    assert agent.accepted == 1  # the back-off: what was refused is not asked for each time
+    agent.full = ""
+    assert not client.attached
+    now_s[0] += BACKOFF_FIRST_S
+    assert client.attached
+    assert caplog.records[-1].getMessage().endswith("answers again after one failure")
+    client.close()
+
+
+@pytest.mark.parametrize("status", [Status.TOO_MANY, Status.BAD_FRAME, Status.STOPPING])
+def test_an_agent_that_has_had_enough_of_a_client(
+    agent: Any, caplog: pytest.LogCaptureFixture, status: Status
+) -> None:
+    """Whatever the status, the connection is over, and tried again after the back-off."""
+    now_s = [1000.0]
+    client = Client(agent.socket_path, spaces=[SPACE], clock=lambda: now_s[0])
+    assert client.attached
+    agent.dismiss(status, "a frame was begun and not finished within 5 s")
+    assert client.stats() == {}
+    (record,) = caplog.records
+    assert (
+        "connection lost: the agent closed the connection: a frame was begun and not finished "
+        "within 5 s. Requests go on" in record.getMessage()
+    )
+    assert not client.attached
+    assert agent.accepted == 1
+    now_s[0] += BACKOFF_FIRST_S
+    assert client.attached
+    client.close()
 
 
 def test_no_agent(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
