@@ -125,7 +125,7 @@ def _parser(command: list[str]) -> argparse.ArgumentParser:
         from onggi_sidecar.doctor import command as doctor_command
 
         doctor_command.add_flags(doctor)
-        doctor.set_defaults(run=doctor_command.run)
+        doctor.set_defaults(run=doctor_command.run, command=doctor)
     replay = commands.add_parser(
         "replay", help="hit rates of the policies over a recorded stream", allow_abbrev=False
     )
@@ -144,7 +144,8 @@ def _agent(parsed: argparse.Namespace) -> int:
         signal.signal(number, _leave_before_start)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the agent listens to it
     # The agent's libraries take half a second to load and the other commands need none of them.
-    from onggi_sidecar.config import RUNNING, ConfigRefused, load_config, unread_variables
+    from onggi_sidecar.agreement import RUNNING
+    from onggi_sidecar.config import ConfigRefused, load_config, unread_variables
     from onggi_sidecar.log import set_up_logging, warn
     from onggi_sidecar.process import run_agent
 

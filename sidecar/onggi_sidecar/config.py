@@ -4,7 +4,6 @@ This is the one home of the agent's defaults. A wrong field never starts an agen
 something else: every wrong field is named with its value and what would be right.
 """
 
-import os
 import reprlib
 from collections.abc import Callable, Mapping
 from enum import Enum
@@ -22,14 +21,12 @@ from pydantic import (
     model_validator,
 )
 
-from onggi_core.arena_header import EXTENTS_MAX
 from onggi_core.heartbeat import Mode
 from onggi_core.policy.names import FIXED, PolicyName
-from onggi_core.quantity import spell_bytes
 from onggi_core.variables import is_service_link, misspelt, nearest
+from onggi_sidecar.agreement import MIB, STARTING, FieldsDisagree, broken_rules
 from onggi_sidecar.arena.huge import Asked
 from onggi_sidecar.cgroup import memory_limit_bytes
-from onggi_sidecar.disk.budget import DISK_BYTES_MIN, GROWTH_MAX
 from onggi_sidecar.disk.folder import Claim
 from onggi_sidecar.fields import Address, Host, Place, Retention, Size
 from onggi_sidecar.share import SHARED_FIELDS, resolve_shares, says_a_share
@@ -37,19 +34,8 @@ from onggi_sidecar.share import SHARED_FIELDS, resolve_shares, says_a_share
 ENV_FAMILY: Final = "ONGGI_"
 ENV_PREFIX: Final = "ONGGI_AGENT_"
 CONFIG_ENV: Final = "ONGGI_CONFIG"
-MIB: Final = 1024 * 1024
-EXTENT_BYTES_MIN: Final = MIB
-EXTENT_BYTES_MAX: Final = 2048 * MIB
-"""The wire and the arena's header say it in 32 bits."""
-DISK_BYTES_MAX: Final = 64 * 1024 * 1024 * MIB
-"""65,536 segments of 1 GiB, each an open file; their page table is 16 MiB each at most."""
-SOCKET_PATH_BYTES_MAX: Final = 107
-"""sun_path of a unix socket, its closing zero taken off."""
 CONFIG_FILE_BYTES_MAX: Final = 1024 * 1024
 MEMORY_DEFAULT_BYTES: Final = 1024 * MIB
-RUNNING: Final = "running"
-"""Context of a configuration read again: the disk tier is cut, and may shrink to nothing."""
-
 
 _NOT_YAML: Final = (yaml.YAMLError, UnicodeDecodeError, ValueError, LookupError, AttributeError)
 """The last three are what PyYAML's constructors stumble over in `2020-13-45` or `!!bool maybe`."""
@@ -149,70 +135,16 @@ class AgentConfig(BaseModel):
 
     @model_validator(mode="after")
     def _fields_fit_together(self, info: ValidationInfo) -> "AgentConfig":
-        cut_max = DISK_BYTES_MAX if info.context == RUNNING else GROWTH_MAX * self.disk
-        rules = (
-            (
-                not EXTENT_BYTES_MIN <= self.extent <= EXTENT_BYTES_MAX
-                or self.extent & (self.extent - 1) != 0,
-                "extent",
-                "write a power of two of at least 1MiB and at most 2GiB",
-            ),
-            (
-                self.memory < self.extent,
-                "memory",
-                f"write at least one extent, {spell_bytes(self.extent)}",
-            ),
-            (
-                0 < self.memory_max < self.memory,
-                "memory_max",
-                f"write 0, or at least memory, {spell_bytes(self.memory)}",
-            ),
-            (
-                self.extent > 0 and self.arena_bytes_max // self.extent > EXTENTS_MAX,
-                "extent",
-                f"write a larger one, so that memory has at most {EXTENTS_MAX} of them",
-            ),
-            (0 < self.disk < DISK_BYTES_MIN, "disk", "write 0 for none, or at least 16MiB"),
-            (self.disk_bytes_max > DISK_BYTES_MAX, "disk", "write at most 64TiB"),
-            (
-                self.disk_max != 0 and not self.disk <= self.disk_max <= cut_max,
-                "disk_max",
-                f"write 0, or disk, {spell_bytes(self.disk)}, up to {GROWTH_MAX} times that",
-            ),
-            (
-                self.disk > 0 and self.disk_path is None,
-                "disk_path",
-                "name a folder, since disk is set",
-            ),
-            (
-                not self.socket.name or len(os.fsencode(self.socket)) > SOCKET_PATH_BYTES_MAX,
-                "socket",
-                f"write the path of a file, at most {SOCKET_PATH_BYTES_MAX} bytes long",
-            ),
-            (
-                bool(self.operator_url) and not (self.pool and self.namespace and self.pod_name),
-                "pool, namespace, pod_name",
-                "name all three, since operator_url is set",
-            ),
-        )
-        if problems := {field: right for wrong, field, right in reversed(rules) if wrong}:
-            raise FieldsDisagree(dict(reversed(problems.items())))
+        if broken := broken_rules(self, info.context):
+            raise FieldsDisagree(broken)
         return self
-
-
-class FieldsDisagree(ValueError):
-    """Fields that are well-formed but do not go together. problems: what would be right of each."""
-
-    def __init__(self, problems: Mapping[str, str]) -> None:
-        super().__init__("; ".join(problems.values()))
-        self.problems = problems
 
 
 def load_config(
     flags: Mapping[str, Any],
     environment: Mapping[str, str],
     limit_bytes: Callable[[], int | None] = memory_limit_bytes,
-    context: str = "",
+    context: str = STARTING,
 ) -> AgentConfig:
     """Read file, environment and flags. flags: only those given, by field name, with `config`
     for the file. limit_bytes: the container's memory limit, asked where a share of it is wanted.
@@ -220,7 +152,13 @@ def load_config(
     Raises ConfigRefused with a line for every wrong field."""
     given = dict(flags)
     file = given.pop("config", None) or environment.get(CONFIG_ENV)
-    values: dict[str, Any] = _read_file(Path(file)) if file else {}
+    values: dict[str, Any] = {}
+    unread: list[str] = []
+    if file:
+        try:
+            values = _read_file(Path(file))
+        except ConfigRefused as refused:
+            unread = refused.lines
     source = dict.fromkeys(values, f"in {file}")
     for field in AgentConfig.model_fields:
         name = ENV_PREFIX + field.upper()
@@ -229,12 +167,34 @@ def load_config(
     for field, wanted in given.items():
         values[field], source[field] = wanted, f"in --{field.replace('_', '-')}"
     resolved = resolve_shares(values, limit_bytes, MEMORY_DEFAULT_BYTES)
-    try:
-        config = AgentConfig.model_validate(resolved.values, context=context)
-    except ValidationError as refused:
-        raise ConfigRefused(_lines(refused, values, source)) from refused
+    config, problems = _validated(resolved.values, values, context, whole=not unread)
+    if config is None or unread:
+        raise ConfigRefused(unread + _lines(problems, values, source))
     config._memory_said = resolved.said  # noqa: SLF001  a field would be a setting
     return config
+
+
+def _validated(
+    resolved: Mapping[str, Any], values: Mapping[str, Any], context: str, *, whole: bool
+) -> tuple[AgentConfig | None, dict[str, str]]:
+    """The configuration, or what is wrong of each field: by itself, and beside those that are
+    right by themselves. whole: nothing is missing that would be beside them."""
+    problems: dict[str, str] = {}
+    for _ in range(2):
+        sound = {field: value for field, value in resolved.items() if field not in problems}
+        try:
+            config = AgentConfig.model_validate(sound, context=context)
+        except ValidationError as refused:
+            for error in refused.errors():
+                cause = error.get("ctx", {}).get("error")
+                if not isinstance(cause, FieldsDisagree):
+                    field = str(error["loc"][0])
+                    problems[field] = _right(field, cause, values.get(field), error["type"])
+                elif whole:
+                    problems |= cause.problems(problems)
+        else:
+            return (None if problems else config), problems
+    return None, problems
 
 
 def _read_file(path: Path) -> dict[str, Any]:
@@ -256,20 +216,15 @@ def _read_file(path: Path) -> dict[str, Any]:
     return read
 
 
-def _lines(refused: ValidationError, values: dict[str, Any], source: dict[str, str]) -> list[str]:
+def _lines(
+    problems: Mapping[str, str], values: Mapping[str, Any], source: Mapping[str, str]
+) -> list[str]:
     lines = []
-    for error in refused.errors():
-        cause = error.get("ctx", {}).get("error")
-        if isinstance(cause, FieldsDisagree):
-            problems = cause.problems
-        else:
-            field = str(error["loc"][0])
-            problems = {field: _right(field, cause, values.get(field), error["type"])}
-        for field, right in problems.items():
-            there = "missing or at its default"
-            if field in values:
-                there = f"{_SHOWN.repr(values[field])} ({source[field]}) is wrong"
-            lines.append(f"{field}: {there}; {right}")
+    for field, right in problems.items():
+        there = "missing or at its default"
+        if field in values:
+            there = f"{_SHOWN.repr(values[field])} ({source[field]}) is wrong"
+        lines.append(f"{field}: {there}; {right}")
     return lines
 
 

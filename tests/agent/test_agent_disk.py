@@ -55,7 +55,7 @@ def test_a_second_agent_on_the_disk_folder_is_told_who_has_it(
     client.close()
 
 
-@pytest.mark.parametrize("path", ["/proc/onggi", "/dev/null/onggi"])
+@pytest.mark.parametrize("path", ["/proc/onggi", "/sys/onggi"])
 def test_a_disk_folder_that_cannot_be_used_costs_the_disk_tier_alone(
     start: StartAgent, path: str
 ) -> None:

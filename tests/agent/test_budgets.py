@@ -7,8 +7,9 @@ import pytest
 
 from onggi_core.engine.events import BudgetSet
 from onggi_sidecar import budgets
+from onggi_sidecar.agreement import RUNNING
 from onggi_sidecar.budgets import Budgets
-from onggi_sidecar.config import RUNNING, AgentConfig, ConfigRefused, load_config
+from onggi_sidecar.config import AgentConfig, ConfigRefused, load_config
 from onggi_sidecar.disk.budget import nominal_segment_bytes, plan_disk
 
 MIB = 1024 * 1024

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from onggi_core.heartbeat import Mode
+from onggi_sidecar.agreement import RUNNING
 from onggi_sidecar.config import AgentConfig, ConfigRefused, load_config
 from onggi_sidecar.disk.folder import Claim
 
@@ -83,6 +84,36 @@ def test_fields_that_do_not_go_together_are_all_told() -> None:
     wrong = {"memory": "1", "extent": "3", "disk": "5"}
     told = [line.partition(":")[0] for line in lines(wrong)]
     assert told == ["extent", "memory", "disk", "disk_path"]
+
+
+def test_fields_that_are_wrong_by_themselves_hide_none_of_those_that_disagree(
+    tmp_path: Path,
+) -> None:
+    """They were told first, and the others at the next start."""
+    wrong = {"memory": "much", "memory_max": "512MiB", "extent": "3MiB", "disk": "5", "mode": "on"}
+    told = [line.partition(":")[0] for line in lines(wrong, {"ONGGI_AGENT_MEMROY": "1"})]
+    assert told == ["memory", "mode", "extent", "disk", "disk_path"]
+    unread = lines({"config": str(tmp_path / "none.yaml"), "http_port": "http", "disk": "1GiB"})
+    assert [line.partition(":")[0] for line in unread] == ["config", "http_port"]  # disk_path may
+    # stand in the file
+
+
+def test_a_disk_folder_is_made_in_one_that_is_there(tmp_path: Path) -> None:
+    """A path mistyped was made, parents and all, and filled a disk that nobody meant."""
+    disk = {"disk": "1GiB", "disk_path": str(tmp_path / "nvem" / "my tier")}
+    (line,) = lines(disk)
+    assert line == (
+        f"disk_path: '{tmp_path}/nvem/my tier' (in --disk-path) is wrong; there is no folder "
+        f"{tmp_path}/nvem to make it in; correct it, or make it: mkdir -p '{tmp_path}/nvem/my tier'"
+    )
+    assert load_config({**disk, "disk": "0"}, {}).disk == 0  # nothing is put there
+    assert load_config(disk, {}, context=RUNNING).disk == GIB  # it runs, so it had its reason
+    (tmp_path / "nvem").mkdir()
+    assert load_config(disk, {}).disk_path == tmp_path / "nvem" / "my tier"
+    assert lines({"disk": "1GiB", "disk_path": str(tmp_path / "file" / "x" / "y")})
+    (tmp_path / "file").write_text("")
+    (line,) = lines({"disk": "1GiB", "disk_path": str(tmp_path / "file" / "x")})
+    assert "file is not a folder" in line
 
 
 def test_a_size_is_told_once_what_to_write() -> None:

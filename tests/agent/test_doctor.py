@@ -343,3 +343,52 @@ def test_the_help_says_where_the_agent_is_looked_for() -> None:
     said = doctor("--help").stdout
     assert "ONGGI_AGENT_HTTP_PORT" in said
     assert "--context" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "asked"),
+    [
+        ("deployment chat", "deployment/chat"),
+        ("sts/chat", "sts/chat"),
+        ("pod chat-0", "pod/chat-0"),
+        ("pod/deployment", "pod/deployment"),
+    ],
+)
+def test_what_is_asked_about_may_be_written_as_for_kubectl(
+    kubectl: Path, words: str, asked: str
+) -> None:
+    (kubectl / "get").write_text(json.dumps(pod({})))
+    assert doctor(*words.split(), PATH=str(kubectl)).returncode == 1
+    assert (kubectl / "asked").read_text() == f"get {asked} -o json\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "right"),
+    [
+        ("deployment", "deployment is a kind of object; name one: deployment/NAME (kubectl get"),
+        ("pods", "pods is a kind of object; name one: pods/NAME"),
+        ("deployment/", "deployment/ is half a name; write POD, or KIND/NAME"),
+        ("/chat", "/chat is half a name"),
+        ("chat-0 chat-1", "chat-0 chat-1 are 2 names; ask about one at a time"),
+        ("sts/chat chat-1", "chat chat-1 are 2 names"),
+    ],
+)
+def test_what_names_no_object_is_told_before_kubectl_is_asked(
+    kubectl: Path, words: str, right: str
+) -> None:
+    done = doctor(*words.split(), PATH=str(kubectl))
+    assert done.returncode == 3
+    assert done.stderr.startswith(f"onggi doctor: {right}")
+    assert not (kubectl / "asked").exists()
+
+
+def test_an_option_that_there_is_not_is_told(kubectl: Path) -> None:
+    done = doctor("chat-0", "--namspace", "team-a", PATH=str(kubectl))
+    assert done.returncode == 2
+    assert "there is no --namspace; did you mean --namespace?" in done.stderr
+
+
+def test_an_object_that_makes_no_pods_is_told_what_to_ask_about() -> None:
+    (found,) = manifest.judge({"kind": "Service", "metadata": {"name": "chat"}, "spec": {}})
+    assert found.what == "Service is no kind that says which pods it makes"
+    assert found.then.startswith("ask about a pod, or a Deployment")

@@ -25,6 +25,18 @@ EXIT_UNKNOWN: Final = 3
 """It could not be looked at."""
 
 
+KINDS: Final = frozenset(
+    f"{name}{end}"
+    for names, ends in (
+        ("pod deployment statefulset daemonset replicaset job", ("", "s")),
+        ("po deploy sts ds rs", ("",)),
+    )
+    for name in names.split()
+    for end in ends
+)
+"""As kubectl takes them: pods, and what makes pods from a template."""
+
+
 EPILOG: Final = """\
 Without POD the agent of this machine or container is asked, on port 9464, or on that of the
 variable ONGGI_AGENT_HTTP_PORT, if the agent was given another. With POD it is found by kubectl, in
@@ -43,12 +55,12 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument(
-        "name",
-        nargs="?",
+        "words",
+        nargs="*",
         metavar="POD",
         help="pod, or KIND/NAME such as deployment/chat; without it the agent that runs here",
     )
-    parser.add_argument("-n", "--namespace", metavar="NAMESPACE", help="where the pod is")
+    parser.add_argument("--namespace", "-n", metavar="NAMESPACE", help="where the pod is")
     parser.add_argument(
         "--context", metavar="CONTEXT", help="cluster, by its name in kubectl's configuration"
     )
@@ -60,7 +72,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 def run(parsed: argparse.Namespace) -> int:
     told = flags.told()
     try:
-        if parsed.name is None:
+        if not parsed.words:
             figures, unready = _inside(os.environ)
             if parsed.json:
                 print(json.dumps({"figures": figures, "unready": unready}))
@@ -73,7 +85,7 @@ def run(parsed: argparse.Namespace) -> int:
                 *(["--context", parsed.context] if parsed.context else []),
                 *(["--namespace", parsed.namespace] if parsed.namespace else []),
             ]
-            findings = _outside(parsed.name, where)
+            findings = _outside(_target(parsed.words), where)
     except CannotLook as problem:
         print(f"onggi doctor: {problem}", file=sys.stderr)
         return EXIT_UNKNOWN
@@ -121,9 +133,24 @@ def _fetch(port: str, path: str) -> tuple[int, str]:
     return code, text
 
 
-def _outside(name: str, where: Sequence[str]) -> list[Finding]:
+def _target(words: Sequence[str]) -> str:
+    """KIND/NAME of what is to be looked at, as it may be written for kubectl."""
+    kind, slash, name = words[0].partition("/")
+    if slash or kind.lower() in KINDS:
+        names = [*([name] if slash else []), *words[1:]]
+        if not kind or not all(names):
+            raise CannotLook(f"{words[0]} is half a name; write POD, or KIND/NAME")
+    else:
+        kind, names = "pod", list(words)
+    if not names:
+        raise CannotLook(f"{kind} is a kind of object; name one: {kind}/NAME (kubectl get {kind})")
+    if len(names) > 1:
+        raise CannotLook(f"{' '.join(names)} are {len(names)} names; ask about one at a time")
+    return f"{kind}/{names[0]}"
+
+
+def _outside(target: str, where: Sequence[str]) -> list[Finding]:
     """What the object says, and if there is an agent in it what that says of itself."""
-    target = name if "/" in name else f"pod/{name}"
     found: dict[str, Any] = json.loads(_kubectl([*where, "get", target, "-o", "json"]))
     findings = manifest.judge(found)
     if found.get("kind") != "Pod" or not manifest.is_injected(found):

@@ -30,6 +30,9 @@ def judge(found: Mapping[str, Any]) -> list[Finding]:
     template = (found.get("spec") or {}).get("template")
     if template is not None:
         return list(_controller(found, template))
+    if (kind := found.get("kind", "Pod")) != "Pod":
+        then = "ask about a pod, or a Deployment, StatefulSet, DaemonSet, ReplicaSet or Job"
+        return [Finding(Level.WRONG, f"{kind} is no kind that says which pods it makes", then)]
     return list(_pod(found))
 
 
