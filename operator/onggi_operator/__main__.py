@@ -23,6 +23,11 @@ from onggi_operator.settings import (
 EX_CONFIG = 78
 """sysexits.h: what is wrong is the configuration, and a restart will not mend it."""
 
+IN_THE_OPERATOR = (
+    "It is run in the operator's own pod, which may read what it shows: kubectl -n onggi-system"
+    " exec deploy/onggi-operator -- python -m onggi_operator plan"
+)
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="onggi_operator", description=__doc__)
@@ -44,6 +49,10 @@ def main() -> int:
         )
         access = _access(settings)
     except (SettingsError, NoAccess) as problem:
+        if told.part == "plan":  # for a person, and not for a collector of logs
+            where = f". {IN_THE_OPERATOR}" if isinstance(problem, NoAccess) else ""
+            sys.stderr.write(f"onggi_operator plan: {problem}{where}\n")
+            return EX_CONFIG
         logs.set_up("info")
         logging.getLogger(__name__).error("cannot start: %s", problem)
         return EX_CONFIG

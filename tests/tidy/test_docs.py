@@ -101,3 +101,39 @@ def test_the_python_page_names_everything_public() -> None:
     assert {name for name in wanted if not re.search(rf"\b{name}\b", text)} == set()
     for limit in (frame.KEYS_MAX, frame.SPACES_MAX):
         assert re.search(rf"\b{limit:,}\b", text)
+
+
+def test_what_an_agent_takes_of_the_operators_memory_is_what_was_measured() -> None:
+    measured = r"\| memory: nothing seen, 10,000 pods, 10,000 agents \| \| \d+, (\d+), (\d+) MiB \|"
+    (row,) = re.findall(measured, (DOCS / "performance.md").read_text())
+    without, with_them = map(int, row)
+    each_kib = (with_them - without) * 1024 / 10_000
+    for page in (DOCS / "operator.md", DOCS.parent / "charts/onggi/values.yaml"):
+        (told,) = re.findall(
+            r"(\d+) KiB (?:of the operator's memory|for each agent)", page.read_text()
+        )
+        assert abs(int(told) - each_kib) < each_kib / 20, page
+
+
+def test_the_index_of_decisions_has_each_one_and_says_which_numbers_are_unused() -> None:
+    folder = DOCS / "decisions"
+    text = (folder / "README.md").read_text()
+    rows = re.findall(r"^\| (\d{4}) \| \[(.+)\]\((\S+\.md)\) \| .+ \|$", text, re.MULTILINE)
+    wanted = []
+    for path in sorted(folder.glob("[0-9]*.md")):
+        title = path.read_text().splitlines()[0].removeprefix("# ")
+        wanted.append((path.name[:4], title.removeprefix(f"{path.name[:4]}: "), path.name))
+    assert [(n, title.casefold(), name) for n, title, name in rows] == [
+        (n, title.casefold(), name) for n, title, name in wanted
+    ]
+    numbers = {int(number) for number, _, _ in wanted}
+    assert len(numbers) == len(wanted)
+    unused = sorted(set(range(1, max(numbers) + 1)) - numbers)
+    (told,) = re.findall(r"missing here \((.+?)\)", text)
+    assert told == ", ".join(f"{number:04}" for number in unused)
+
+
+def test_the_readme_leads_to_every_page() -> None:
+    text = (DOCS.parent / "README.md").read_text()
+    pages = [path.name for path in DOCS.glob("*.md")]
+    assert [page for page in pages if f"](docs/{page})" not in text] == []

@@ -1,6 +1,7 @@
 """Where the API server is and how to prove who we are: the pod's service account, or what the
 settings say outside a cluster."""
 
+import os
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -42,6 +43,11 @@ def from_pod(env: Mapping[str, str]) -> ApiAccess:
         )
     if ":" in host:
         host = f"[{host}]"
-    return ApiAccess(
-        f"https://{host}:{port}", SERVICE_ACCOUNT / "ca.crt", SERVICE_ACCOUNT / "token"
-    )
+    ca_file, token_file = SERVICE_ACCOUNT / "ca.crt", SERVICE_ACCOUNT / "token"
+    for file in (ca_file, token_file):
+        if not os.access(file, os.R_OK):
+            raise NoAccess(
+                f"this pod has no {file} that can be read; give it its service account's token"
+                " (automountServiceAccountToken)"
+            )
+    return ApiAccess(f"https://{host}:{port}", ca_file, token_file)
