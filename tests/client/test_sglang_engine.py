@@ -17,10 +17,8 @@ from typing import Any
 
 import pytest
 import sglang_on_cpu
-from engine_harness import HERE, AgentProcess
+from engine_harness import AgentProcess
 from server_process import ServerProcess, printed_command
-
-from onggi_sidecar.install_client import install_client
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(3000)]
 
@@ -63,21 +61,9 @@ def python() -> str:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("sglang")
-    (folder / "run").mkdir()
-    install_client(folder / "client")
+def on_cpu(folder: Path) -> Path:
     sglang_on_cpu.install(folder / "on-cpu")
-    return folder
-
-
-@pytest.fixture(scope="module")
-def model(python: str, folder: Path) -> str:
-    path = str(folder / "model")
-    subprocess.run(
-        [python, str(HERE / "tiny_model.py"), path, "1"], check=True, capture_output=True
-    )
-    return path
+    return folder / "on-cpu"
 
 
 @pytest.fixture(scope="module")
@@ -116,14 +102,15 @@ Start = Callable[..., Server]
 
 
 @pytest.fixture(scope="module")
-def start(python: str, folder: Path, model: str, agent: AgentProcess) -> Start:
+def start(python: str, folder: Path, model_of: Any, on_cpu: Path, agent: AgentProcess) -> Start:
+    model = model_of()
     words = printed_command("sglang.md", "python -m sglang.launch_server")
 
     def start(name: str, *, bare: bool = False) -> Server:
         command = [{"python": python, "MODEL": model}.get(word, word) for word in words]
         command = command[: command.index("--enable-hierarchical-cache")] if bare else command
         env = {
-            "PYTHONPATH": f"{folder / 'client'}:{folder / 'on-cpu'}",
+            "PYTHONPATH": f"{folder / 'client'}:{on_cpu}",
             "ONGGI_SOCKET": agent.socket,
             "HF_HUB_OFFLINE": "1",
             "OMP_NUM_THREADS": "2",

@@ -6,42 +6,28 @@ tests below it look at that. An engine takes up to a minute to start, so there a
 
 from __future__ import annotations
 
-import random
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_harness import HERE, AgentProcess, EngineProcess
+from engine_harness import (
+    BLOCK,
+    ENGINE_TEST_S,
+    WAIT_S,
+    AgentProcess,
+    EngineProcess,
+    connector,
+    prompt,
+)
 
-from onggi_sidecar.install_client import install_client
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(ENGINE_TEST_S)]
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
-
-BLOCK = 32
 PAGE = 131_072
 """4 layers, 2 heads of 64, keys and values, float32, 32 tokens."""
-MANY = 600
-"""Blocks of the engine: room for all prompts of a life."""
 FEW = 66
 """Blocks that hold one request of the longest length and little more."""
-
-
-def prompt(seed: int, length: int, **more: Any) -> dict[str, Any]:
-    rng = random.Random(seed)
-    return {"ids": [rng.randrange(512) for _ in range(length)], **more}
-
-
-BY_LAYERS = {
-    "kv_connector": "OnggiConnector",
-    "kv_connector_module_path": "onggi.connectors.vllm",
-    "kv_role": "kv_both",
-    "kv_load_failure_policy": "recompute",
-    "kv_connector_extra_config": {"layerwise": "on"},
-}
-"""Said by hand: the plugin stands back, and loads come beside the forward pass."""
 
 LONG = prompt(1, 1500)
 EXACT = prompt(2, 1536)
@@ -52,36 +38,9 @@ DISK = [prompt(40 + n, 1400) for n in range(8)]
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("engine")
-    (folder / "run").mkdir()
-    install_client(folder / "client")
-    return folder
-
-
-@pytest.fixture(scope="module")
-def model(python: str, folder: Path) -> str:
-    path = str(folder / "model")
-    subprocess.run(
-        [python, str(HERE / "tiny_model.py"), path, "1"], check=True, capture_output=True
-    )
-    return path
-
-
-@pytest.fixture(scope="module")
 def agent(folder: Path) -> Iterator[AgentProcess]:
     with AgentProcess(folder / "run", memory="64MiB") as agent:
         yield agent
-
-
-@pytest.fixture(scope="module")
-def start(python: str, folder: Path, model: str) -> Any:
-    def start(agent: AgentProcess, name: str, **more: Any) -> EngineProcess:
-        more.setdefault("num_gpu_blocks_override", MANY)
-        log = folder / f"{name}.log"
-        return EngineProcess(python, folder / "client", agent.socket, log, model=model, **more)
-
-    return start
 
 
 def onggi(metrics: dict[str, float], name: str) -> float:
@@ -93,7 +52,7 @@ def onggi(metrics: dict[str, float], name: str) -> float:
 
 @pytest.fixture(scope="module")
 def cold(start: Any, agent: AgentProcess) -> dict[str, Any]:
-    with start(agent, "cold") as engine:
+    with start(agent.socket, "cold", kv_transfer_config=connector()) as engine:
         seen = {
             "long": engine.generate(LONG),
             "exact": engine.generate(EXACT),
@@ -102,9 +61,7 @@ def cold(start: Any, agent: AgentProcess) -> dict[str, Any]:
             "shared": engine.generate(*SHARED),
             "crowd": engine.generate(*CROWD, max_tokens=60),
         }
-        time.sleep(0.5)
-        engine.generate(prompt(90, 40))  # a step in which the last saves are reported
-        seen["metrics"] = engine.metrics()
+        seen["metrics"] = engine.settled()
     return seen
 
 
@@ -123,7 +80,8 @@ def test_cold_everything_is_computed_and_stored(cold: dict[str, Any]) -> None:
 
 @pytest.fixture(scope="module")
 def warm(start: Any, agent: AgentProcess, cold: dict[str, Any]) -> dict[str, Any]:
-    with start(agent, "warm", kv_transfer_config=BY_LAYERS) as engine:
+    by_layers = connector(layerwise="on")  # loads come beside the forward pass
+    with start(agent.socket, "warm", kv_transfer_config=by_layers) as engine:
         seen = {
             "long": engine.generate(LONG),
             "after_long": engine.metrics(),
@@ -143,19 +101,29 @@ def warm(start: Any, agent: AgentProcess, cold: dict[str, Any]) -> dict[str, Any
         seen["while_gone"] = engine.expect()
         seen["gone"] = engine.generate(prompt(70, 300), LONG)
         agent.start()
-        seen["back"] = []
-        for seed in range(71, 79):
-            time.sleep(1.0)
-            seen["back"].append(engine.generate(prompt(seed, 300)))
-        before = engine.metrics()
-        seen["reset"] = engine.ask(do="reset")
-        seen["again"] = engine.generate(prompt(78, 300))
+        last = wait_until_it_stores(engine)
+        seen["back"] = engine.generate(last)
+        before = engine.settled()
+        seen["again"] = engine.generate(last)
         after = engine.metrics()
         seen["hit_again"] = {name: after[name] - before.get(name, 0) for name in after}
-        seen["reset_all"] = engine.ask(do="reset", connector=True)
-        seen["forgotten"] = engine.generate(prompt(78, 300))
+        engine.forget(connector=True)
+        seen["forgotten"] = engine.generate(last)
         seen["metrics"] = engine.metrics()
     return seen
+
+
+def wait_until_it_stores(engine: EngineProcess) -> dict[str, Any]:
+    """Prompts until all of one was stored, since the agent has been found again: that one."""
+    until_s, seed, stored = time.monotonic() + WAIT_S, 100, onggi(engine.settled(), "saved_blocks")
+    while True:
+        one, before = prompt(seed, 300), stored
+        engine.generate(one)
+        stored = onggi(engine.settled(), "saved_blocks")
+        if stored - before == 300 // BLOCK:
+            return one
+        assert time.monotonic() < until_s, "the agent is not found again"
+        seed += 1
 
 
 def test_warm_the_answer_is_the_same_and_only_the_rest_is_computed(
@@ -209,15 +177,13 @@ def test_no_request_fails_while_the_agent_is_gone(
 
 
 def test_hits_come_back_with_the_agent(warm: dict[str, Any]) -> None:
-    assert warm["reset"] == {"reset": True}
     assert warm["again"]["cached"] == [9 * BLOCK]
     assert onggi(warm["hit_again"], "loaded_tokens_host") == 9 * BLOCK
-    assert warm["again"]["tokens"] == warm["back"][-1]["tokens"]
+    assert warm["again"]["tokens"] == warm["back"]["tokens"]
     assert onggi(warm["metrics"], "faults") == 0
 
 
 def test_a_reset_of_everything_forgets(warm: dict[str, Any]) -> None:
-    assert warm["reset_all"] == {"reset": True}
     assert warm["forgotten"]["cached"] == [0]
     assert warm["forgotten"]["tokens"] == warm["again"]["tokens"]
 
@@ -234,12 +200,14 @@ def disk_agent(folder: Path) -> Iterator[AgentProcess]:
 
 @pytest.fixture(scope="module")
 def tight(start: Any, disk_agent: AgentProcess, cold: dict[str, Any]) -> dict[str, Any]:
-    with start(disk_agent, "tight", num_gpu_blocks_override=FEW) as engine:
-        seen = {
-            "crowd": engine.generate(*CROWD, max_tokens=60),
-            "disk": [engine.generate(one) for one in DISK],
-        }
-        time.sleep(1.0)
+    whole = connector(layerwise="off")  # not beside the forward pass
+    few = {"num_gpu_blocks_override": FEW, "kv_transfer_config": whole}
+    with start(disk_agent.socket, "tight", **few) as engine:
+        seen: dict[str, Any] = {"crowd": engine.generate(*CROWD, max_tokens=60), "disk": []}
+        for one in DISK:  # the host tier holds three, and gives up what is not on disk yet
+            seen["disk"].append(engine.generate(one))
+            engine.forget()
+            disk_agent.settle()
         before = engine.metrics()
         seen["from_disk"] = engine.generate(DISK[0])
         after = engine.metrics()
@@ -274,28 +242,14 @@ def test_an_abort_while_blocks_come_from_disk(tight: dict[str, Any]) -> None:
 @pytest.fixture(scope="module")
 def damaged(start: Any, disk_agent: AgentProcess, tight: dict[str, Any]) -> dict[str, Any]:
     disk_agent.stop()
-    spoil(disk_agent.folder / "disk")
+    disk_agent.spoil(PAGE)
     disk_agent.start()
-    with start(disk_agent, "damaged") as engine:
+    with start(disk_agent.socket, "damaged", kv_transfer_config=connector()) as engine:
         seen: dict[str, Any] = {"disk": [engine.generate(one) for one in DISK]}
-        time.sleep(0.5)
-        engine.ask(do="reset")
+        engine.forget()
         seen["again"] = engine.generate(DISK[-1])
         seen["metrics"] = engine.metrics()
     return seen
-
-
-def spoil(disk: Path) -> None:
-    """Flip a bit in one page of every seven, wherever the pages lie."""
-    for file in disk.rglob("*"):
-        if not file.is_file() or file.stat().st_size < 7 * PAGE:
-            continue
-        with file.open("r+b") as opened:
-            for at in range(PAGE // 2, file.stat().st_size, 7 * PAGE):
-                opened.seek(at)
-                byte = opened.read(1)
-                opened.seek(at)
-                opened.write(bytes([byte[0] ^ 1]))
 
 
 def test_damaged_blocks_are_computed_again(tight: dict[str, Any], damaged: dict[str, Any]) -> None:
@@ -315,23 +269,14 @@ def test_what_was_damaged_is_stored_anew(tight: dict[str, Any], damaged: dict[st
 
 @pytest.fixture(scope="module")
 def ranks(start: Any, agent: AgentProcess) -> dict[str, Any]:
-    processes = {
-        "VLLM_ENABLE_V1_MULTIPROCESSING": "1",
-        "VLLM_CPU_OMP_THREADS_BIND": "0|1",
-        "OMP_NUM_THREADS": "1",
-    }
-    with start(agent, "ranks", tensor_parallel_size=2, env=processes) as engine:
+    more = {"tensor_parallel_size": 2, "kv_transfer_config": connector()}
+    with start(agent.socket, "ranks", **more) as engine:
         seen = {"cold": engine.generate(LONG, prompt(80, 400), max_tokens=40)}
-        time.sleep(1.0)
-        seen["saved"] = engine.metrics()
-        seen["reset"] = engine.ask(do="reset")
+        seen["saved"] = engine.settled()
         seen["warm"] = engine.generate(LONG, prompt(80, 400), max_tokens=40)
-        time.sleep(1.0)
-        engine.generate(prompt(81, 40))
-        seen["loaded"] = engine.metrics()
+        seen["loaded"] = engine.settled()
         # The agent is gone and back, empty; nothing fails and nothing old is found.
         agent.kill()
-        engine.ask(do="reset")
         seen["gone"] = engine.generate(LONG, max_tokens=40)
         agent.start()
     return seen
@@ -341,7 +286,6 @@ def test_ranks_save_and_load_their_own_parts(ranks: dict[str, Any]) -> None:
     assert ranks["cold"]["cached"] == [0, 0]  # one rank's blocks are not another layout's
     assert onggi(ranks["saved"], "saved_blocks") >= 2 * (46 + 12)
     assert onggi(ranks["saved"], "saved_bytes") == onggi(ranks["saved"], "saved_blocks") * PAGE / 2
-    assert ranks["reset"] == {"reset": True}
     assert ranks["warm"]["tokens"] == ranks["cold"]["tokens"]
     assert ranks["warm"]["cached"] == [46 * BLOCK, 12 * BLOCK]
     assert onggi(ranks["loaded"], "loaded_tokens_host") == (46 + 12) * BLOCK

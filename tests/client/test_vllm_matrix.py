@@ -9,18 +9,14 @@ blocks on the device, so that an engine loads again what it has had itself.
 from __future__ import annotations
 
 import random
-import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_harness import HERE, AgentProcess, EngineProcess
+from engine_harness import BLOCK, ENGINE_TEST_S, AgentProcess, EngineProcess, connector
 
-from onggi_sidecar.install_client import install_client
-
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(ENGINE_TEST_S)]
 
 SETS = 24
 """For each kind, each of them given to three engines: some two hundred in all."""
@@ -34,19 +30,21 @@ class Case:
     def __init__(self, family: str, blocks: int = BLOCKS, *, tokens: int = 6, **llm: Any) -> None:
         self.family = family
         self.tokens = tokens
-        # One thread: two that wait for each other are slower where another test runs beside them.
-        env = {"OMP_NUM_THREADS": "1", **llm.pop("env", {})}
-        self.llm = {"num_gpu_blocks_override": blocks, "env": env, **llm}
+        self.block = llm.get("block_size", BLOCK)
+        self.llm = {"num_gpu_blocks_override": blocks, **llm}
 
 
+LATENT = {"attention_backend": "CPU_MLA", "block_size": 16}
+"""The backend that computes in float32, and the only size of its blocks."""
 NGRAM = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 3}
 CASES = {
     "plain": Case("plain"),
     "grouped": Case("grouped"),
     "window": Case("window"),
     "hybrid": Case("hybrid", 600),
+    "latent": Case("latent", 2 * BLOCKS, **LATENT),
+    "grouped-chunked": Case("grouped", max_num_batched_tokens=128),
     "hybrid-chunked": Case("hybrid", 300, max_num_batched_tokens=128),
-    "hybrid-async": Case("hybrid", 600, async_scheduling=True),
     "hybrid-drafts": Case("hybrid", 600, tokens=24, speculative_config=NGRAM),
     "grouped-drafts": Case("grouped", tokens=24, speculative_config=NGRAM),
     "hybrid-preempted": Case("hybrid", 110, tokens=60, max_num_batched_tokens=128),
@@ -66,17 +64,10 @@ def prompt_sets(seed: int) -> list[list[dict[str, Any]]]:
     return [[prompt() for _ in range(rng.randrange(1, 5))] for _ in range(SETS)]
 
 
-@pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("client")
-    install_client(folder)
-    return folder
-
-
 @pytest.fixture
 def agent(tmp_path: Path) -> Iterator[AgentProcess]:
     (tmp_path / "run").mkdir()
-    with AgentProcess(tmp_path / "run", memory="128MiB", disk="256MiB") as agent:
+    with AgentProcess(tmp_path / "run", memory="128MiB", disk="1GiB") as agent:
         yield agent
 
 
@@ -86,56 +77,65 @@ def answers(
     tokens: int,
     seed: int,
     each: Any = None,
-) -> list[Any]:
+) -> list[dict[str, Any]]:
+    """What it says to each set. each: called after it, with the set's number."""
     rng, said = random.Random(seed), []
     for number, prompts in enumerate(sets):
-        if each is not None:
-            each(number)
-        said.append(engine.generate(*prompts, max_tokens=tokens)["tokens"])
+        said.append(engine.generate(*prompts, max_tokens=tokens))
         if rng.random() < 0.3:
             gone = engine.ask(do="abort", prompts=prompts, steps=rng.randrange(4))
             assert gone == {"unfinished": 0}
+        if each is not None:
+            each(number)
     return said
 
 
+def tokens_of(said: list[dict[str, Any]]) -> list[Any]:
+    return [one["tokens"] for one in said]
+
+
 @pytest.mark.parametrize("name", CASES)
-def test_every_token_is_as_without_onggi(
-    python: str, client: Path, agent: AgentProcess, tmp_path: Path, name: str
-) -> None:
-    case = CASES[name]
-    model, log = str(tmp_path / "model"), tmp_path / "engine.log"
-    command = [python, str(HERE / "tiny_model.py"), model, "1", case.family]
-    subprocess.run(command, check=True, capture_output=True)
-    sets = prompt_sets(7)
+def test_every_token_is_as_without_onggi(start: Any, agent: AgentProcess, name: str) -> None:
+    """The first engine by the plugin, which loads what pays; the second loads all there is."""
+    case, seed = CASES[name], 7 + list(CASES).index(name)
+    sets = prompt_sets(seed)
 
-    def engine(socket: str) -> EngineProcess:
-        return EngineProcess(python, client, socket, log, model=model, **case.llm)
+    with start("", f"{name}-bare", case.family, **case.llm) as bare:
+        right = tokens_of(answers(bare, sets, case.tokens, 1))
 
-    with engine("") as bare:
-        right = answers(bare, sets, case.tokens, 1)
-    with engine(agent.socket) as first:
-        assert answers(first, sets, case.tokens, 2) == right
-        stored = first.metrics()
+    with start(agent.socket, f"{name}-first", case.family, **case.llm) as first:
+        said = answers(first, sets, case.tokens, 2, lambda _: agent.settle())
+        assert tokens_of(said) == right
+        stored = first.settled()
+    agent.settle()
 
     def each(number: int) -> None:
         if number == SETS // 2:
             agent.kill()
         if number == SETS // 2 + 4:
             agent.start()
-            time.sleep(1.0)
 
-    with engine(agent.socket) as second:
-        assert answers(second, sets, case.tokens, 3, each) == right
-        found = second.metrics()
+    more = {**case.llm, "kv_transfer_config": connector()}
+    with start(agent.socket, f"{name}-second", case.family, **more) as second:
+        said = answers(second, sets, case.tokens, 3, each)
+        assert tokens_of(said) == right
+        found = second.settled()
     for metrics in (stored, found):
         assert metrics["vllm:onggi_faults"] == 0
+    assert found["vllm:onggi_failed_load_blocks"] == 0
     assert stored["vllm:onggi_saved_blocks"] > 0
     loaded = [
         sum(metrics[f"vllm:onggi_loaded_tokens_{tier}"] for tier in ("host", "disk"))
         for metrics in (stored, found)
     ]
+    before = [
+        (cached, (len(prompt["ids"]) - 1) // case.block * case.block)
+        for prompts, one in zip(sets[: SETS // 2 + 1], said, strict=False)
+        for prompt, cached in zip(prompts, one["cached"], strict=True)
+    ]
     print(
         f"{name}: {sum(map(len, sets))} prompts, three times; loaded {loaded} tokens, "
         f"preempted {stored.get('vllm:num_preemptions', 0):.0f}"
     )
+    assert [cached for cached, _ in before] == [whole for _, whole in before]
     assert loaded[1] > 0

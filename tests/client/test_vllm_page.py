@@ -12,25 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_harness import HERE, SIDECAR, AgentProcess
+from engine_harness import BLOCK, ENGINE_TEST_S, HERE, SIDECAR, AgentProcess
 from server_process import ServerProcess, free_port, printed_command
 
-from onggi_sidecar.install_client import install_client
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(ENGINE_TEST_S)]
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(2000)]
-
-BLOCK = 32
 PROMPT = [random.Random(1).randrange(4000) for _ in range(20 * BLOCK + 7)]
 ON_CPU = ("--dtype", "float32", "--max-model-len", "2048", "--block-size", str(BLOCK))
 """What this machine needs; the rest of the command is the page's."""
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("page")
-    (folder / "run").mkdir()
-    install_client(folder / "client")
-    return folder
 
 
 @pytest.fixture(scope="module")

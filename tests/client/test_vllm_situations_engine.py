@@ -1,57 +1,29 @@
 """Situations of a real vLLM that the other engine tests do not meet, one engine or two for each.
 
-Models of several groups on two ranks, layers on two ranks, prompts of embeddings, the engine's
-event stream, and a disk that went bad under each of vLLM's two policies for loads that fail.
+Models of several groups on two ranks, layers on two ranks; prompts of embeddings, adapters, sounds;
+the engine's event stream; a disk that went bad under each of vLLM's policies for loads that fail.
 """
 
 from __future__ import annotations
 
-import random
-import subprocess
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_harness import HERE, AgentProcess, EngineProcess
+from engine_harness import (
+    BLOCK,
+    ENGINE_TEST_S,
+    STEPS,
+    WAIT_S,
+    AgentProcess,
+    EngineProcess,
+    connector,
+    prompt,
+)
+from tiny_model import SOUND_TOKEN
 
-from onggi_sidecar.install_client import install_client
-
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
-
-BLOCK = 32
-RANKS = {
-    "VLLM_ENABLE_V1_MULTIPROCESSING": "1",
-    "VLLM_CPU_OMP_THREADS_BIND": "0|1",
-    "OMP_NUM_THREADS": "1",
-}
-"""Two ranks, each process its own."""
-
-
-def prompt(seed: int, length: int, **more: Any) -> dict[str, Any]:
-    rng = random.Random(seed)
-    return {"ids": [rng.randrange(512) for _ in range(length)], **more}
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("situations")
-    install_client(folder / "client")
-    return folder
-
-
-@pytest.fixture
-def start(python: str, folder: Path, tmp_path: Path) -> Any:
-    def start(socket: str, family: str = "grouped", **more: Any) -> EngineProcess:
-        model = folder / family
-        if not model.exists():
-            command = [python, str(HERE / "tiny_model.py"), str(model), "1", family]
-            subprocess.run(command, check=True, capture_output=True)
-        more.setdefault("num_gpu_blocks_override", 600)
-        log = tmp_path / "engine.log"
-        return EngineProcess(python, folder / "client", socket, log, model=str(model), **more)
-
-    return start
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(ENGINE_TEST_S)]
 
 
 @pytest.fixture
@@ -79,43 +51,100 @@ def test_ranks_find_their_own_parts_again(
     start: Any, make_agent: Any, family: str, parallel: str
 ) -> None:
     agent = make_agent(memory="96MiB", disk="256MiB")
-    more: dict[str, Any] = {"family": family, "env": RANKS, f"{parallel}_parallel_size": 2}
-    with start("", **more) as bare:
+    more: dict[str, Any] = {"family": family, f"{parallel}_parallel_size": 2}
+    name = f"{family}-{parallel}"
+    with start("", f"{name}-bare", **more) as bare:
         right = bare.generate(*PROMPTS, max_tokens=20)["tokens"]
-    with start(agent.socket, **more) as engine:
+    with start(agent.socket, name, kv_transfer_config=connector(), **more) as engine:
         assert engine.generate(*PROMPTS, max_tokens=20)["tokens"] == right
-        time.sleep(1.0)
-        engine.generate(prompt(90, 40))
-        assert engine.ask(do="reset") == {"reset": True}
+        engine.forget()
         warm = engine.generate(*PROMPTS, max_tokens=20)
         assert warm["tokens"] == right
         assert warm["cached"] == [46 * BLOCK, 12 * BLOCK, 21 * BLOCK]
-        engine.generate(prompt(91, 40))
-        metrics = engine.metrics()
+        metrics = engine.settled()
     assert metrics["vllm:onggi_loaded_tokens_host"] == (46 + 12 + 21) * BLOCK
     assert metrics["vllm:onggi_failed_load_blocks"] == 0
     assert metrics["vllm:onggi_faults"] == 0
 
 
-def test_prompts_of_embeddings_find_their_own_and_no_others(start: Any, make_agent: Any) -> None:
-    agent = make_agent()
-    mine = {"embeds": {"seed": 1, "length": 300, "width": 256}}
-    other = {"embeds": {**mine["embeds"], "seed": 2}}
-    zeros = {"ids": [0] * 300}  # what vLLM writes for tokens where embeddings are
-    more = {"enable_prompt_embeds": True}
-    with start("", **more) as bare:
-        right = [bare.generate(one)["tokens"] for one in (mine, other, zeros)]
-    with start(agent.socket, **more) as engine:
-        seen = [engine.generate(one) for one in (mine, other, zeros)]
-        assert [one["cached"] for one in seen] == [[0]] * 3
-        time.sleep(0.5)
-        engine.generate(prompt(90, 40))
-        engine.ask(do="reset")
-        again = [engine.generate(one) for one in (mine, other, zeros)]
-        assert [one["cached"] for one in again] == [[9 * BLOCK]] * 3
+def find_their_own(start: Any, agent: AgentProcess, name: str, kinds: Any, **llm: Any) -> None:
+    """Prompts that differ in `kinds` alone: none is found by another, each by itself, and the
+    answers are those of an engine without Onggi."""
+    with start("", f"{name}-bare", **llm) as bare:
+        right = [bare.generate(one)["tokens"] for one in kinds]
+    assert len({str(tokens) for tokens in right}) == len(kinds)
+    with start(agent.socket, name, kv_transfer_config=connector(), **llm) as engine:
+        seen = [engine.generate(one) for one in kinds]
+        assert [one["cached"] for one in seen] == [[0]] * len(kinds)
         assert [one["tokens"] for one in seen] == right
+        engine.forget()
+        again = [engine.generate(one) for one in kinds]
+        assert [one["cached"] for one in again] == [[9 * BLOCK]] * len(kinds)
         assert [one["tokens"] for one in again] == right
-        assert engine.metrics()["vllm:onggi_faults"] == 0
+        metrics = engine.settled()
+    assert metrics["vllm:onggi_loaded_tokens_host"] == len(kinds) * 9 * BLOCK
+    assert metrics["vllm:onggi_faults"] == 0
+
+
+def test_prompts_of_embeddings_find_their_own_and_no_others(start: Any, make_agent: Any) -> None:
+    embeds = [{"embeds": {"seed": seed, "length": 300, "width": 256}} for seed in (1, 2)]
+    zeros = {"ids": [0] * 300}  # what vLLM writes for tokens where embeddings are
+    find_their_own(start, make_agent(), "embeds", [*embeds, zeros], enable_prompt_embeds=True)
+
+
+def test_adapters_find_their_own_blocks_and_no_others(
+    start: Any, make_agent: Any, model_of: Any
+) -> None:
+    plain = prompt(5, 300)
+    adapted = [{**plain, "adapter": ["a", 1, model_of("adapter")]}]
+    adapted.append({**plain, "adapter": ["b", 2, model_of("adapter", seed=2)]})
+    more = {"enable_lora": True, "max_loras": 2, "max_lora_rank": 8}
+    find_their_own(start, make_agent(), "adapters", [plain, *adapted], **more)
+
+
+def test_sounds_find_their_own_blocks_and_no_others(start: Any, make_agent: Any) -> None:
+    """300 tokens, of which a sound is 16."""
+    words = [min(word, SOUND_TOKEN - 3) for word in prompt(6, 285)["ids"]]
+    words[2] = SOUND_TOKEN  # in the first block
+    heard = [{"ids": words, "sound": seed} for seed in (1, 2, 3)]
+    more = {"family": "hearing", "skip_tokenizer_init": False}
+    find_their_own(start, make_agent(), "sounds", heard, **more)
+
+
+class Listener:
+    """What an engine publishes."""
+
+    def __init__(self, engine: EngineProcess, endpoint: str) -> None:
+        self._engine = engine
+        self._endpoint = endpoint
+        self._until_s = time.monotonic() + WAIT_S
+        seed = 1000
+        while not self._more():  # a subscriber hears nothing until it has been let in
+            engine.generate(prompt(seed, 2 * BLOCK))
+            seed += 1
+
+    def until(self, enough: Any) -> list[dict[str, Any]]:
+        heard: list[dict[str, Any]] = []
+        while not enough(heard):
+            assert time.monotonic() < self._until_s, heard
+            heard += self._more()
+        return heard
+
+    def _more(self) -> list[dict[str, Any]]:
+        self._engine.generate(STEPS)  # what is told is told with a step
+        told: list[dict[str, Any]]
+        told = self._engine.ask(do="events", endpoint=self._endpoint)["events"]
+        return told
+
+
+def named(events: list[dict[str, Any]], kind: str, *, ours: bool) -> set[Any]:
+    """Blocks that events of a kind name, Onggi's or the engine's own."""
+    return {
+        name
+        for one in events
+        if one["type"] == kind and (one.get("ownership") == "onggi") == ours
+        for name in one["block_hashes"]
+    }
 
 
 def test_the_engines_stream_tells_what_the_agent_keeps(
@@ -124,48 +153,30 @@ def test_the_engines_stream_tells_what_the_agent_keeps(
     agent = make_agent()
     endpoint = f"ipc://{tmp_path}/events"
     listened = {"enable_kv_cache_events": True, "publisher": "zmq", "endpoint": endpoint}
-    with start(agent.socket, kv_events_config=listened) as engine:
-        engine.ask(do="events", endpoint=endpoint)
+    more = {"kv_events_config": listened, "kv_transfer_config": connector()}
+
+    def all_kept(told: list[dict[str, Any]]) -> bool:
+        """What the device holds is with the agent, under the engine's own names."""
+        on_device = named(told, "BlockStored", ours=False)
+        return len(on_device) >= 12 and on_device <= named(told, "BlockStored", ours=True)
+
+    with start(agent.socket, "events", **more) as engine:
+        listener = Listener(engine, endpoint)
+        engine.forget()
         engine.generate(PROMPTS[1])
-        time.sleep(0.5)
-        engine.generate(prompt(90, 40))
-        heard = engine.ask(do="events", endpoint=endpoint)["events"]
-        engine.ask(do="reset", connector=True)
-        engine.generate(prompt(91, 40))
-        after = engine.ask(do="events", endpoint=endpoint)["events"]
+        heard = listener.until(all_kept)
+        kept = named(heard, "BlockStored", ours=True)
+        engine.forget(connector=True)
+        after = listener.until(lambda told: kept <= named(told, "BlockRemoved", ours=True))
     ours = [one for one in heard if one.get("ownership") == "onggi"]
     assert {(one["type"], one["medium"], one["locality"]) for one in ours} == {
         ("BlockStored", "CPU", "LOCAL")
     }
-    kept = {name for one in ours for name in one["block_hashes"]}
-    device = [one for one in heard if one["type"] == "BlockStored" and one not in ours]
-    on_device = {name for one in device for name in one["block_hashes"]}
-    assert len(kept) >= 12
-    assert kept <= on_device  # under the engine's own names
-    gone = {
-        name
-        for one in after
-        if one["type"] == "BlockRemoved" and one.get("ownership") == "onggi"
-        for name in one["block_hashes"]
-    }
-    assert kept <= gone
+    assert not named(after, "BlockStored", ours=True)
 
 
 DISK = [prompt(40 + n, 1400) for n in range(8)]
 PAGE = 131_072
-
-
-def spoil(disk: Path) -> None:
-    """Flip a bit in one page of every seven, wherever the pages lie."""
-    for file in disk.rglob("*"):
-        if not file.is_file() or file.stat().st_size < 7 * PAGE:
-            continue
-        with file.open("r+b") as opened:
-            for at in range(PAGE // 2, file.stat().st_size, 7 * PAGE):
-                opened.seek(at)
-                byte = opened.read(1)
-                opened.seek(at)
-                opened.write(bytes([byte[0] ^ 1]))
 
 
 @pytest.mark.parametrize("policy", ["recompute", "fail"])
@@ -175,22 +186,19 @@ def test_a_load_that_fails_is_the_policys_to_answer(
     """recompute: nobody notices. fail: vLLM ends the request with an error, as the user said, and
     no request answers wrong tokens."""
     agent = make_agent(memory="16MiB", disk="256MiB")
-    said = {
-        "kv_connector": "OnggiConnector",
-        "kv_connector_module_path": "onggi.connectors.vllm",
-        "kv_role": "kv_both",
-        "kv_load_failure_policy": policy,
-        "kv_connector_extra_config": {"load": "always"},
-    }
-    with start(agent.socket, kv_transfer_config=said) as engine:
-        right = [engine.generate(one)["tokens"] for one in DISK]
-        time.sleep(1.0)
+    said = connector(policy)
+    right = []
+    with start(agent.socket, f"{policy}-stores", kv_transfer_config=said) as engine:
+        for one in DISK:
+            right.append(engine.generate(one)["tokens"])
+            engine.forget()
+            agent.settle()
     agent.stop()
-    spoil(agent.folder / "disk")
+    agent.spoil(PAGE)
     agent.start()
-    with start(agent.socket, kv_transfer_config=said) as engine:
+    with start(agent.socket, f"{policy}-loads", kv_transfer_config=said) as engine:
         answers = [engine.generate(one) for one in DISK]
-        metrics = engine.metrics()
+        metrics = engine.settled()
         later = [engine.generate(one) for one in DISK]
     assert metrics["vllm:onggi_failed_load_blocks"] > 0
     assert metrics["vllm:onggi_faults"] == 0
@@ -200,6 +208,7 @@ def test_a_load_that_fails_is_the_policys_to_answer(
             assert answer["tokens"] == wanted
     if policy == "recompute":
         assert set(reasons) == {"length"}
+        assert metrics["vllm:onggi_loaded_tokens_disk"] > 0
     else:
         assert "error" in reasons
         assert set(reasons) <= {"length", "error"}
