@@ -134,7 +134,8 @@ class Channel:
     ) -> Call:
         """Send a request. Raises ChannelClosed; a send that cannot end in time closes, since half
         a frame on the stream is the end of it. late: gets the reply where nobody waits for it."""
-        self._raise_if_closed()
+        if self.closed:
+            raise ChannelClosed(self._closed_because)
         if len(self._calls) >= IN_FLIGHT_MAX:
             self._fail(f"the agent owes {IN_FLIGHT_MAX} replies", None)
         call = self.expect(op)
@@ -212,7 +213,8 @@ class Channel:
 
     def _lead_or_follow(self, call: Call, deadline_s: float) -> bool:
         """One turn of waiting. False: the time is over."""
-        self._raise_if_closed()
+        if self.closed:
+            raise ChannelClosed(self._closed_because)
         if not self._leading.acquire(blocking=False) and not self._follow(call, deadline_s):
             return call.frame is not None or self._clock() < deadline_s
         try:
@@ -294,7 +296,3 @@ class Channel:
             because = f"the agent closed the connection: {self._last_words}"
         self.close(because)
         raise ChannelClosed(self._closed_because or because) from cause
-
-    def _raise_if_closed(self) -> None:
-        if self.closed:
-            raise ChannelClosed(self._closed_because)

@@ -30,23 +30,19 @@ class Patience:
         self._what = what
         self._clock = clock
         self._lock = threading.Lock()
-        self._failures = 0
+        self.failures = 0
+        """Failures since the last success."""
         self._late_in_a_row = 0
         self._quiet_until_s = 0.0
         self._complained = False
 
-    @property
-    def failures(self) -> int:
-        """Failures since the last success."""
-        return self._failures
-
     def may_try(self) -> bool:
-        return not self._failures or self._clock() >= self._quiet_until_s
+        return not self.failures or self._clock() >= self._quiet_until_s
 
     def failed(self, why: str) -> None:
         with self._lock:
-            wait_s = min(BACKOFF_MAX_S, BACKOFF_FIRST_S * 2 ** min(self._failures, 16))
-            self._failures += 1
+            wait_s = min(BACKOFF_MAX_S, BACKOFF_FIRST_S * 2 ** min(self.failures, 16))
+            self.failures += 1
             self._quiet_until_s = self._clock() + wait_s
             say, self._complained = not self._complained, True
         if say:
@@ -62,11 +58,11 @@ class Patience:
             return self._late_in_a_row >= LATE_IN_A_ROW_MAX
 
     def went_well(self) -> None:
-        """An answer came. Called for each of them, so the usual case is one comparison."""
-        if not self._failures:
+        """An answer came. Nothing where none had failed, so whoever hurries looks at that first."""
+        if not self.failures:
             return
         with self._lock:
-            failures, self._failures, self._late_in_a_row = self._failures, 0, 0
+            failures, self.failures, self._late_in_a_row = self.failures, 0, 0
             complained, self._complained = self._complained, False
         if complained:
             often = "one failure" if failures == 1 else f"{failures} failures"

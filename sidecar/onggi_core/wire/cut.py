@@ -61,6 +61,10 @@ class Cutter:
 
     def feed(self, data: bytes) -> list[Frame]:
         """Whole frames completed by `data`, in order. Raises WireError (TOO_LARGE)."""
+        if self._at >= len(self._buffer) and len(data) >= HEADER_BYTES:
+            length, op, status, request_id = HEADER.unpack_from(data)
+            if HEADER_BYTES + length == len(data) and length <= PAYLOAD_MAX_BYTES:
+                return [Frame(op, status, request_id, data[HEADER_BYTES:])]  # as most answers come
         self.add(data)
         frames: list[Frame] = []
         while self._at < len(self._buffer) and (got := self.next()) is not None:

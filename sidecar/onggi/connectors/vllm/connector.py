@@ -195,7 +195,7 @@ class OnggiConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
     def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
         if self._scheduler is None:
             return
-        table = blocks.get_block_ids()
+        table = blocks.get_block_ids() if num_external_tokens else ()
         try:
             self._scheduler.admitted(request, table, num_external_tokens)
         except Exception:
@@ -267,8 +267,9 @@ class OnggiConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
 
     @hook(_nothing)
     def get_kv_connector_stats(self) -> OnggiStats | None:
-        self.tally.add("faults", self.faults.total - self._faults_counted)
-        self._faults_counted = self.faults.total
+        if self.faults.total > self._faults_counted:
+            self.tally.add("faults", self.faults.total - self._faults_counted)
+            self._faults_counted = self.faults.total
         counts = self.tally.take()
         return OnggiStats(data=counts) if counts else None
 

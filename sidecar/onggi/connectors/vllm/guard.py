@@ -23,22 +23,19 @@ _Hook = TypeVar("_Hook", bound=Callable[..., Any])
 
 
 class Faults:
-    """What went wrong in one side's hooks, by hook."""
+    """What went wrong in one side's hooks, by hook. total: all of it; too_many: the side stands
+    back. Both are looked at in every hook, so they are there to be read."""
 
     def __init__(self, side: str) -> None:
         self.side = side
         self.by_hook: Counter[str] = Counter()
-
-    @property
-    def total(self) -> int:
-        return sum(self.by_hook.values())
-
-    @property
-    def too_many(self) -> bool:
-        return self.total >= FAULTS_MAX
+        self.total = 0
+        self.too_many = False
 
     def note(self, hook: str, error: Exception) -> None:
         self.by_hook[hook] += 1
+        self.total += 1
+        self.too_many = self.total >= FAULTS_MAX
         if self.by_hook[hook] == 1:
             log.error("onggi: %s.%s failed; it counts as a miss", self.side, hook, exc_info=error)
         if self.total == FAULTS_MAX:

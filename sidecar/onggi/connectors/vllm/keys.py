@@ -46,14 +46,29 @@ class RequestKeys:
         blocks = min(blocks, full)
         have = len(self._keys)
         if blocks > have:
-            extras = {n: self._extras(have + n) for n in range(blocks - have)}
             self._keys += block_keys(
-                list(tokens[have * size : blocks * size]),
+                tokens[have * size : blocks * size],
                 size,
-                {n: e for n, e in extras.items() if e},
+                self._extras_from(have, blocks) if self._has_extras() else None,
                 parent=self._keys[-1] if have else ROOT,
             )
         return self._keys[:blocks]
+
+    def _has_extras(self) -> bool:
+        """False: the tokens say it all, as for nearly every request."""
+        request = self._request
+        return bool(
+            self._adapter
+            or self._life
+            or request.cache_salt
+            or request.mm_features
+            or request.prompt_embeds is not None
+        )
+
+    def _extras_from(self, first: int, end: int) -> dict[int, list[Extra]]:
+        """Of blocks `first` to `end`, counted from the first of them; without those of none."""
+        extras = {n: self._extras(first + n) for n in range(end - first)}
+        return {n: e for n, e in extras.items() if e}
 
     def _extras(self, block: int) -> list[Extra]:
         request, size = self._request, self._block_tokens

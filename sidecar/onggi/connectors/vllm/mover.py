@@ -17,6 +17,7 @@ from typing import Any, Final
 from onggi.client import Client
 from onggi.clock import Clock, monotonic
 from onggi.connectors.vllm.copier import Copier, Load
+from onggi.connectors.vllm.copying import copy_load
 from onggi.connectors.vllm.cores import give_way, let_go
 from onggi.connectors.vllm.guard import Faults
 from onggi.connectors.vllm.metadata import LoadJob, SaveJob
@@ -55,35 +56,8 @@ class Moved:
     saves: dict[int, int] = field(default_factory=dict)
 
 
-def copy_load(
-    client: Client, copiers: Sequence[Copier], rank: int, job: LoadJob, after: Any, now_s: Clock
-) -> int:
-    """Copy a job's pages into its blocks; returns the leading blocks that are right: all that have
-    a page, or 0. With pages of several kinds all blocks of all of them, or 0."""
-    blocks = _copy_part(client, copiers[job.kind], rank, job, after, now_s)
-    if job.also:
-        parts = [(blocks, job)] + [
-            (_copy_part(client, copiers[part.kind], rank, part, after, now_s), part)
-            for part in job.also
-        ]
-        if any(copied < len(part.block_ids) for copied, part in parts):
-            return 0
-    return blocks
-
-
-def _copy_part(
-    client: Client, copier: Copier, rank: int, job: LoadJob, after: Any, now_s: Clock
-) -> int:
-    if not job.wanted or not job.rows:
-        return 0
-    pages = job.rows[rank]
-    arena = client.arena(pages)
-    if arena is None or now_s() >= pages.expires_s:
-        return 0
-    count = min(len(pages.offsets), len(job.block_ids))
-    pairs = zip(job.block_ids[:count], pages.offsets[:count], strict=True)
-    whole = copier.copy_out(arena, pairs, after) and now_s() < pages.expires_s
-    return count if whole else 0
+NOTHING_MOVED: Final = Moved()
+"""Never added to."""
 
 
 class Mover:
@@ -109,7 +83,10 @@ class Mover:
         self._tally = tally
         self._now_s = clock
         self._batches = [max(1, SAVE_BATCH_BYTES // space.page_bytes) for space in client.spaces]
-        self._turn = threading.Condition()
+        self._lock = threading.Lock()
+        self._for_loads = threading.Condition(self._lock)
+        self._for_saves = threading.Condition(self._lock)
+        self._save_over = threading.Condition(self._lock)
         self._helps: deque[Sequence[Load]] = deque()
         self._loads: deque[tuple[LoadJob, Any]] = deque()
         self._saves: deque[tuple[SaveJob, Any, float]] = deque()
@@ -124,25 +101,27 @@ class Mover:
 
     def start(self) -> None:
         """Begin with what there is to do before the first job: the arena's page table."""
-        with self._turn:
+        with self._lock:
             self._wake()
 
     def help(self, loads: Sequence[Load]) -> None:
         """Bring what these still lack, before anything else. Nobody counts on it: the engine's
         thread copies what it needs and finds undone."""
-        with self._turn:
+        with self._lock:
             self._helps.append(loads)
             self._wake()
+            self._for_loads.notify()
 
     def submit_load(self, job: LoadJob, after: Any) -> None:
         """after: the copier's mark, behind the last use of the job's blocks."""
-        with self._turn:
+        with self._lock:
             self._loads.append((job, after))
             self._wake()
+            self._for_loads.notify()
 
     def submit_save(self, job: SaveJob, after: Any) -> None:
         """after: the copier's mark, made when the blocks' last write was under way."""
-        with self._turn:
+        with self._lock:
             if self._queued_blocks + len(job.keys) > QUEUED_BLOCKS_MAX:
                 self._moved.saves[job.number] = 0
                 self._tally.add("refused_blocks", len(job.keys))
@@ -151,30 +130,34 @@ class Mover:
             self._open.add(job.number)
             self._saves.append((job, after, self._now_s()))
             self._wake()
+            self._for_saves.notify()  # and nobody else: who wakes wants the engine's interpreter
 
     def fence(self, numbers: Iterable[int]) -> None:
         """On return these saves read no block any more, or what they read is never kept."""
-        with self._turn:
+        with self._lock:
             mine = self._open.intersection(numbers)
             if not mine:
                 return
             self._fenced = True
-            self._turn.notify_all()
-            self._turn.wait_for(lambda: not mine & self._open, FENCE_WAIT_S)
+            self._for_saves.notify()
+            self._save_over.wait_for(lambda: not mine & self._open, FENCE_WAIT_S)
             self._fenced = False
             self._cancelled |= mine & self._open
 
     def take(self) -> Moved:
         """What ended since the last call."""
-        with self._turn:
+        if not (self._moved.loads or self._moved.saves):
+            return NOTHING_MOVED
+        with self._lock:
             moved, self._moved = self._moved, Moved()
             return moved
 
     def stop(self, timeout_s: float) -> None:
         """Drop what waits, end what runs."""
-        with self._turn:
+        with self._lock:
             self._stopping = True
-            self._turn.notify_all()
+            self._for_loads.notify()
+            self._for_saves.notify()
         for thread in self._threads:
             thread.join(timeout_s)
 
@@ -184,7 +167,6 @@ class Mover:
                 thread = threading.Thread(target=run, name=name, daemon=True)
                 thread.start()
                 self._threads.append(thread)
-        self._turn.notify_all()
 
     # ---- on the thread for loads
 
@@ -192,8 +174,10 @@ class Mover:
         let_go(self._cores)
         wait_s = 0.0
         while True:
-            with self._turn:
-                self._turn.wait_for(lambda: self._stopping or self._helps or self._loads, wait_s)
+            with self._lock:
+                self._for_loads.wait_for(
+                    lambda: self._stopping or self._helps or self._loads, wait_s
+                )
                 if self._stopping:
                     return
                 helps = self._helps.popleft() if self._helps else ()
@@ -228,9 +212,8 @@ class Mover:
             self._faults.note("load", error)
         took_s = self._now_s() - began_s
         self._tally.add("load_seconds", took_s)
-        with self._turn:
+        with self._lock:
             self._moved.loads.append((job, blocks, took_s))
-            self._turn.notify_all()
 
     # ---- on the thread for saves
 
@@ -238,11 +221,11 @@ class Mover:
         let_go(self._cores)
         give_way(SAVES_NICE)
         while True:
-            with self._turn:
-                self._turn.wait_for(lambda: self._stopping or self._saves)
+            with self._lock:
+                self._for_saves.wait_for(lambda: self._stopping or self._saves)
                 past_s = self._now_s() - self._saves[0][2] if self._saves else SAVE_AFTER_S
                 if 0 <= past_s < SAVE_AFTER_S:
-                    self._turn.wait_for(self._hurried, SAVE_AFTER_S - past_s)
+                    self._for_saves.wait_for(self._hurried, SAVE_AFTER_S - past_s)
                 if self._stopping:
                     return
                 job, after, _ = self._saves.popleft()
@@ -262,12 +245,12 @@ class Mover:
         except Exception as error:  # noqa: BLE001 - an unreported save would hold its blocks for ever
             self._faults.note("save", error)
         self._tally.add("save_seconds", self._now_s() - began_s)
-        with self._turn:
+        with self._lock:
             self._queued_blocks -= len(job.keys)
             self._open.discard(job.number)
             self._cancelled.discard(job.number)
             self._moved.saves[job.number] = kept
-            self._turn.notify_all()
+            self._save_over.notify_all()
 
     def _save_some(self, job: SaveJob, begin: int, count: int, after: Any) -> int:
         """One batch. Returns how many of its blocks the agent has now."""
@@ -290,7 +273,7 @@ class Mover:
                 if arena is not None and self._now_s() < pages.expires_s:
                     pairs = zip(blocks, pages.offsets, strict=True)
                     whole = self._copiers[job.kind].copy_in(arena, pairs, after)
-                    with self._turn:  # a fence from here on comes after the last byte was read
+                    with self._lock:  # a fence from here on comes after the last byte was read
                         if whole and job.number not in self._cancelled:
                             outcome = StoreOutcome.SEALED
             finally:
