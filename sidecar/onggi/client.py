@@ -17,7 +17,7 @@ from onggi import attaching, bulk, bulk_store, checks, discarding
 from onggi.arena import Arena
 from onggi.checks import held_pages, of_type, packed_keys
 from onggi.clock import Clock, monotonic
-from onggi.link import Asked, Link
+from onggi.link import UNREAD_MAX, Asked, Link
 from onggi.outcomes import (
     NOTHING,
     OTHER_PROCESS,
@@ -51,8 +51,7 @@ WAIT_MAX_S: Final = 60.0
 
 
 class Client:
-    """See the module. spaces: one for each rank whose pages this process names in loads; a block
-    counts as present only if it is present in all of them."""
+    """See the module. spaces: one a rank whose pages are named in loads; a block must be in all."""
 
     def __init__(
         self,
@@ -83,7 +82,7 @@ class Client:
     def attached(self) -> bool:
         """True if there is a session; tries to attach when it is time to."""
         session = self._link.session()
-        return session is not None and self._link.check(session)
+        return session is not None and (not session.channel.hung_up or self._link.check(session))
 
     def attach(self, wait_s: float) -> bool:
         """Attach, and wait up to wait_s for an agent that is not there yet or slow to answer: for a
@@ -94,7 +93,9 @@ class Client:
         """Send notes, take in late replies, give back room: for whoever may not call again soon."""
         session = self._link.current
         if session is not None and session.open:
-            self._link.send_notes(session)
+            if self._link.noted:
+                self._link.send_notes(session)
+            self._link.misses.tell_if_due(session)
             if session.channel.in_flight:
                 self._link.check(session)
             self.rooms.tidy()
@@ -131,13 +132,21 @@ class Client:
     def prefetch_begin(self, keys: Sequence[bytes]) -> Asked | None:
         """Send prefetch() and do other things; prefetch_end() has the answer."""
         asked = self._link.begin(Op.PREFETCH, packed_keys(keys))
-        if asked is not None:
+        if asked is not None and asked.session.channel.in_flight >= UNREAD_MAX:
             self._link.check(asked.session)  # whoever only sends must read too, or both sides fill
         return asked
 
     def prefetch_end(self, asked: Asked | None) -> Looked:
         """The answer to prefetch_begin(), within the deadline counted from there."""
         return self._look(asked, "PREFETCH")
+
+    def misses(self, keys: Sequence[bytes], *, noted: bool = False) -> bool:
+        """Whether, as the board tells, no tier holds the first block of this prompt; then there is
+        nothing to ask for. False: ask. noted: it counts as a prompt that was asked about."""
+        sure = bool(keys) and self._link.misses.sure(keys)
+        if sure and noted:
+            self._link.misses.note(keys)
+        return sure
 
     def _look(self, asked: Asked | None, what: str) -> Looked:
         reply = self._link.end(asked, what) if asked is not None else None

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 from onggi.call import Call, sentence
 from onggi.channel import ChannelClosed
 from onggi.clock import Clock
+from onggi.misses import Misses
 from onggi.patience import Patience
 from onggi.session import AttachFailed, Session, attach
 from onggi_core.wire.cut import Frame
@@ -22,6 +23,7 @@ from onggi_core.wire.frame import FATAL, Status, WireError
 from onggi_core.wire.replies import Reply, StoreCompleted, decode_reply
 from onggi_core.wire.requests import Hello, Loaded, Request, SpaceSpec, StoreComplete
 
+Then = Callable[[Reply | None], None]
 CLOSE_WAIT_S: Final = 1.0
 """For copies of other threads at close(): they take at most some 50 ms."""
 
@@ -38,9 +40,6 @@ NOTE_EVERY_S: Final = 1.0
 
 _TRY_LATER: Final = frozenset({Status.STOPPING, Status.TOO_MANY})
 """Refusals that say something about the agent's state and not about the request."""
-
-
-Then = Callable[[Reply | None], None]
 
 
 class Asked(NamedTuple):
@@ -87,18 +86,18 @@ class Link:
         self._noting = threading.Lock()
         self.noted: list[tuple[bytes, ...]] = []
         """Chains loaded from the board that the agent has not heard of."""
-        self._noted_keys = 0
-        self._noted_s = -NOTE_EVERY_S
+        self._noted_keys, self._noted_s = 0, -NOTE_EVERY_S
+        self.misses = Misses(self)
 
     def session(self, within_s: float = 0.0) -> Session | None:
         """The session to use now, attaching if it is time to; None: go on without. within_s: attach
         now, and take as long as that."""
         if self._pid != os.getpid():
             self._begin_in_this_process()
-        if not within_s and not self._patience.may_try():
+        if self._patience.failures and not within_s and not self._patience.may_try():
             return None
         session = self._session
-        if session is not None and session.open:
+        if session is not None and not session.channel.closed:
             return session
         if self.closed or not self._attaching.acquire(blocking=False):
             return None  # closed, or another thread attaches: that one's caller pays, we miss
@@ -296,5 +295,6 @@ class Link:
         if session is None:
             return
         self.send_notes(session)
+        self.misses.tell(session)
         self._session = None
         session.end("closed by the client", CLOSE_WAIT_S)

@@ -164,5 +164,5 @@ def _board_fits(header: ArenaHeader) -> bool:
         and slots & (slots - 1) == 0
         and begin % PAGE_BYTES == 0
         and header.turns_offset + header.turns_bytes <= begin
-        and begin + Layout(slots).nbytes <= header.data_offset_bytes
+        and begin + Layout(slots).beginnings_at <= header.data_offset_bytes
     )

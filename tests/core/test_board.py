@@ -264,7 +264,11 @@ def test_the_bytes_are_those_of_the_format() -> None:
     assert buffer[places_at : places_at + 4] == (0x1234).to_bytes(4, "little")
     stamps_at = places_at + 4 * SLOTS_MIN
     assert buffer[stamps_at : stamps_at + 8] == (1).to_bytes(8, "little")
-    assert len(buffer) == stamps_at + 8 * SLOTS_MIN
+    assert buffer[8:16] == (16_384).to_bytes(8, "little")
+    beginnings_at = stamps_at + 8 * SLOTS_MIN
+    board.beginnings.add(1, bytes(16) + key)
+    assert [at for at, count in enumerate(buffer[beginnings_at:]) if count] == [0x0100]
+    assert len(buffer) == beginnings_at + 16_384
 
 
 @pytest.mark.parametrize(

@@ -37,9 +37,11 @@ from onggi_core.wire.requests import (
     Discard,
     Hello,
     LoadComplete,
+    Loaded,
     LoadOutcome,
     LoadPrepare,
     Lookup,
+    Missed,
     Prefetch,
     SpaceSpec,
     StatsRequest,
@@ -53,6 +55,7 @@ from onggi_core.wire.requests import (
 u32, u64 = st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1)
 digest = st.binary(min_size=16, max_size=16)
 keys = st.lists(digest, max_size=50).map(tuple)
+chains = st.lists(keys.filter(bool), max_size=5).map(tuple)
 text = st.text(max_size=20)
 space = st.builds(SpaceSpec, digest, u64, u32)
 requests = st.one_of(
@@ -64,6 +67,8 @@ requests = st.one_of(
     st.builds(StoreFill, u64, st.integers(0, 63), u32, digest, keys),
     st.builds(LoadPrepare, u32, keys),
     st.builds(LoadComplete, u64, st.sampled_from(LoadOutcome), u32),
+    st.builds(Loaded, chains),
+    st.builds(Missed, chains),
     st.builds(Discard, keys),
     st.just(StatsRequest()),
 )
@@ -116,7 +121,7 @@ def test_a_discard_of_too_many_is_refused_with_the_bound() -> None:
     assert error.value.status is Status.BAD_REQUEST
 
 
-@given(st.sampled_from([*Op, 0, 12, 65535]), st.binary(max_size=200))
+@given(st.sampled_from([*Op, 0, 13, 65535]), st.binary(max_size=200))
 def test_garbage_is_refused_in_a_sentence_and_never_breaks_anything(op, payload) -> None:
     refused: list[WireError] = []
     for decode in (decode_request, decode_reply):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from onggi_core.board.beginnings import place
 from onggi_core.board.reader import BoardReader
 from onggi_core.engine.engine import Engine
 from onggi_core.engine.session import Room
@@ -14,6 +15,7 @@ from onggi_core.engine.state import State
 from onggi_core.engine.tier import Tier
 from onggi_core.identity import ROOT
 from onggi_core.index.ids import NOWHERE
+from onggi_core.index.keytable import NO_SPACE
 from onggi_core.page import ARRIVING, READABLE, PageState
 from onggi_core.region import BLOCKS_MAX, FREE, QUARANTINED, RETIRED, ROOM
 
@@ -31,6 +33,7 @@ def check(engine: Engine) -> None:
     _check_waits(state)
     _check_budgets(state)
     _check_board(state)
+    _check_beginnings(state)
 
 
 def _check_names(state: State) -> None:
@@ -197,3 +200,16 @@ def _check_board(state: State) -> None:
     sealed = {block for block, page in enumerate(pages.states) if page in READABLE}
     hidden = sealed - set(shown) - state.host.dead.blocks
     assert not hidden or board.unshown_blocks, "sealed and not shown"
+
+
+def _check_beginnings(state: State) -> None:
+    """What readers see is what is counted, and only known blocks are."""
+    index = state.blocks
+    told = [block for block, one in enumerate(index.beginnings._told) if one]
+    counts = index.beginnings._counts
+    seen = Counter(place(index.key(block), len(counts)) for block in told)
+    assert all(index.space[block] != NO_SPACE for block in told), "a block that went begins chains"
+    assert {at: count for at, count in enumerate(counts) if count} == seen
+    for block in set(range(index._used)) - set(index._free) - set(told):
+        held = index.host.states[block] or index.disk.states[block]
+        assert not held or index.parent[block] != NOWHERE, f"{block} is held and denied"

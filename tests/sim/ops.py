@@ -17,6 +17,7 @@ from onggi_core.wire.requests import (
     LoadOutcome,
     LoadPrepare,
     Lookup,
+    Missed,
     Prefetch,
     SpaceSpec,
     StatsRequest,
@@ -180,6 +181,9 @@ def peek(session: Session) -> Task:
     board, chain = look.board(life.engine), some_chain(session)
     number = rng.randrange(len(session.specs))
     space = session.specs[number]
+    if not board.may_begin(chain[0]):
+        yield Call(Missed((chain,)))
+        return
     seen = board.look(session.tags[number], b"".join(chain))
     if not seen.blocks or not board.open:
         return

@@ -4,6 +4,7 @@ A board has a fixed number of *slots*; one that is in use shows one block of one
 one after the other, little-endian:
 
     gate     u64            1: the agent answers; 0: whatever the board shows is a miss
+             u64            how many beginnings there are; 0: this agent has none
     spaces   32s [1024]     what the tags mean: fingerprint 16s, page bytes u64, block tokens u32,
                             tag u32 (0: none), for whoever takes over from an agent that died
     buckets  u64 [slots*2]  names to slots: 8 entries a bucket, each slot + 1 in the upper half and
@@ -13,6 +14,7 @@ one after the other, little-endian:
     tags     u32 [slots]    which space, by the number that HELLO's reply gave to it
     places   u32 [slots]    where its page begins, in 4 KiB from the start of the data
     stamps   u64 [slots]    which showing this is, never the same twice; 0: nothing is shown
+    beginnings u8 [slots, at least 16384]  0: no known chain begins so (onggi_core.board.beginnings)
 
 The bucket of a name is the CRC-32 of its key, begun with the tag, modulo the number of buckets. An
 entry is a hint: it may be left over, so a name is found where the slot's key and tag say so. Blocks
@@ -32,7 +34,7 @@ from dataclasses import dataclass
 from typing import Final
 
 GATE_BYTES: Final = 4096
-"""A page of memory for one word: nothing that changes often shares its cache line."""
+"""A page of memory for two words: nothing that changes often shares their cache line."""
 SPACES_MAX: Final = 1024
 """As many as an agent knows at once."""
 SPACE: Final = struct.Struct("<16sQII")
@@ -53,6 +55,8 @@ are not shown."""
 SLOTS_MIN: Final = 256
 SLOTS_MAX: Final = 1 << 19
 """A board takes 32 MiB of memory at most: half a million pages, 128 GiB of 256 KiB each."""
+BEGINNINGS_MIN: Final = 1 << 14
+"""First blocks of what lies on disk count too, however small the arena is."""
 
 
 def slots_for(arena_bytes: int) -> int:
@@ -92,8 +96,17 @@ class Layout:
         return self.places_at + self.slots * 4
 
     @property
-    def nbytes(self) -> int:
+    def beginnings_at(self) -> int:
+        """Where boards of earlier versions end."""
         return self.stamps_at + self.slots * 8
+
+    @property
+    def beginnings(self) -> int:
+        return max(self.slots, BEGINNINGS_MIN)
+
+    @property
+    def nbytes(self) -> int:
+        return self.beginnings_at + self.beginnings
 
     def bucket(self, tag: int, key: bytes) -> int:
         """The number of the bucket that a name may be in."""

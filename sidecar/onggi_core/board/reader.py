@@ -10,6 +10,7 @@ from array import array
 from typing import Final, NamedTuple, Protocol
 from zlib import crc32
 
+from onggi_core.board.beginnings import place
 from onggi_core.board.layout import (
     BUCKET_BYTES,
     BUCKETS_AT,
@@ -24,6 +25,7 @@ ROW_MAX: Final = 1024
 
 _OPEN: Final = (1).to_bytes(8, "little")
 _NOTHING: Final = bytes(8)
+_NOBODY: Final = bytes(1)
 
 
 class Buffer(Protocol):
@@ -63,11 +65,22 @@ class BoardReader:
         self._tags_at = begin + layout.tags_at
         self._places_at = begin + layout.places_at
         self._stamps_at = begin + layout.stamps_at
+        said = int.from_bytes(buffer[begin + 8 : begin + 16], "little")
+        self._beginnings = layout.beginnings if said == layout.beginnings else 0
+        self._beginnings_at = begin + layout.beginnings_at
 
     @property
     def open(self) -> bool:
         """Whether the agent answers at all."""
         return self.buffer[self._gate] == _OPEN
+
+    def may_begin(self, key: bytes) -> bool:
+        """Whether any tier may hold a chain whose first block has this key. False is sure, and as
+        old as the agent's last step."""
+        if not self._beginnings:
+            return True
+        at = self._beginnings_at + place(key, self._beginnings)
+        return self.buffer[at : at + 1] != _NOBODY
 
     def row(self, tag: int, keys: bytes) -> Row | None:
         """A whole chain whose blocks are shown in slots one after the other, as most are, while

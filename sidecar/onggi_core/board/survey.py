@@ -32,7 +32,7 @@ def survey(board: bytes, slots: int, *, extent_bytes: int, extents: int) -> dict
     spaces = _spaces(board, extent_bytes)
     tags = array("I", board[layout.tags_at : layout.places_at])
     places = array("I", board[layout.places_at : layout.stamps_at])
-    stamps = array("Q", board[layout.stamps_at : layout.nbytes])
+    stamps = array("Q", board[layout.stamps_at : layout.beginnings_at])
     found: dict[int, dict[int, Held]] = {}
     sizes: dict[int, int] = {}
     """Extent -> the room its pages take."""

@@ -6,6 +6,7 @@ from array import array
 from collections.abc import Sequence
 from typing import Final
 
+from onggi_core.board.beginnings import Beginnings
 from onggi_core.board.layout import (
     BUCKETS_AT,
     ENTRIES,
@@ -38,7 +39,9 @@ class Board:
         self._parents = whole[layout.parents_at : layout.tags_at]
         self._tags = whole[layout.tags_at : layout.places_at].cast("I")
         self._places = whole[layout.places_at : layout.stamps_at].cast("I")
-        self._stamps = whole[layout.stamps_at : layout.nbytes].cast("Q")
+        self._stamps = whole[layout.stamps_at : layout.beginnings_at].cast("Q")
+        self.beginnings = Beginnings(whole[layout.beginnings_at :])
+        whole[8:16].cast("Q")[0] = layout.beginnings
         self._slot_of = array("I")
         """Slot + 1 by block; 0: not shown."""
         self._free: list[int] = []

@@ -62,6 +62,7 @@ from onggi_core.wire.requests import (
     Loaded,
     LoadPrepare,
     Lookup,
+    Missed,
     Prefetch,
     StatsRequest,
     StoreComplete,
@@ -209,6 +210,11 @@ class Engine:
                     return None
                 loads.complete(state, session, state.loads[ticket], asked.request)
                 return LoadCompleted()
+            case Missed(chains):
+                for keys in chains:
+                    self._following.asked(state, session, keys)
+                    lookup.missed(state, session, keys)
+                return Noted()
             case Loaded(chains):
                 for keys in chains:
                     if not session.announces:

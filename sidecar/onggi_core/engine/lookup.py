@@ -34,13 +34,22 @@ def look(
 def prefetch(state: State, session: Session, keys: Sequence[bytes], now_s: float) -> Looked:
     """As `look`, and starts to bring in what lies on disk, as far as the prefetch budget goes."""
     looked = look(state, session, keys, now_s, counted=True)
-    session.announces = True
-    state.counters.lookup_requests += 1
-    state.counters.lookup_blocks += len(keys)
-    state.counters.miss_blocks += len(keys) - looked.pending
+    _count(state, session, len(keys), len(keys) - looked.pending)
     if looked.pending > looked.ready:
         _bring_in(state, session, keys[: looked.pending], now_s)
     return looked
+
+
+def missed(state: State, session: Session, keys: Sequence[bytes]) -> None:
+    """A prompt that was asked about on the board: no block of it was known then."""
+    _count(state, session, len(keys), len(keys))
+
+
+def _count(state: State, session: Session, asked: int, absent: int) -> None:
+    session.announces = True
+    state.counters.lookup_requests += 1
+    state.counters.lookup_blocks += asked
+    state.counters.miss_blocks += absent
 
 
 def _bring_in(state: State, session: Session, keys: Sequence[bytes], now_s: float) -> None:

@@ -101,7 +101,7 @@ class State:
         self.board = board
         self.stopping = False
         self.counters = Counters()
-        self.blocks = Blocks()
+        self.blocks = Blocks(board.beginnings)
         self.spaces: dict[bytes, Space] = {}
         self.space_rows: list[Space | None] = []
         """The same by number; None where one was dropped."""

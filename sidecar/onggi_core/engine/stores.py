@@ -60,6 +60,8 @@ def _reserve(
     """
     discarding.keep_again(state, space, keys)
     use, known = state.use(), space.known(keys)
+    if known and parent == ROOT:  # it may have come as another's follower, by a client's mistake
+        state.blocks.beginnings.add(known[0], state.blocks.keys)
     states, touch = state.host.pages.states, state.host.ranking.touch
     base = space.find(parent)
     if base is not None and states[base]:

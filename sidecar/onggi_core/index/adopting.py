@@ -60,6 +60,8 @@ def add_adopted(blocks: Blocks, space: int, keys: Digests, parents: Digests) -> 
     above = array("i", (NOWHERE,)) + in_a_row(begin, len(made) - 1)
     for head in heads:
         key = parents[head - begin]
+        if key == ROOT:
+            blocks.beginnings.add(head, blocks.keys)
         above[head - begin] = NOWHERE if key == ROOT else blocks.name(space, key)
     blocks.parent[begin:end] = above
     _count(blocks, made, heads)
@@ -108,6 +110,7 @@ def _count(blocks: Blocks, made: range, heads: list[int]) -> None:
             depth = 1 if parent >= head else min(blocks.depth[parent] + 1, DEPTH_MAX)
             if begin <= parent < end and parent >= head and blocks.leads_to(parent, head):
                 blocks.parent[head] = NOWHERE
+                blocks.beginnings.add(head, blocks.keys)
                 kids[parent] -= 1
         row = depths[depth : depth + behind - head]
         row.extend(depths[-1:] * (behind - head - len(row)))

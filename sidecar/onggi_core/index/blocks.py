@@ -10,6 +10,7 @@ from array import array
 from collections.abc import Sequence
 from typing import Final
 
+from onggi_core.board.beginnings import Beginnings
 from onggi_core.errors import BadRequest
 from onggi_core.identity import DIGEST_BYTES, ROOT
 from onggi_core.index.counting import in_a_row
@@ -35,7 +36,9 @@ HINTED: Final = 2
 class Blocks:
     """Columns by block, and a table of keys a space. host, disk: the pages of each tier."""
 
-    def __init__(self) -> None:
+    def __init__(self, beginnings: Beginnings | None = None) -> None:
+        """beginnings: what is told of blocks that follow none; None: nobody is."""
+        self.beginnings = beginnings or Beginnings(memoryview(bytearray(1)))
         self.host = Pages()
         self.disk = Pages()
         self.tables: list[KeyTable] = []
@@ -73,6 +76,8 @@ class Blocks:
             above = self.name(space, parent)
             if not self.kids[block] or not self.leads_to(above, block):
                 self._follow(block, above)
+        if parent == ROOT or self.parent[block] == NOWHERE:
+            self.beginnings.add(block, self.keys)
         return block
 
     def new_chain(self, space: int, keys: Sequence[bytes], parent: bytes) -> Sequence[int] | None:
@@ -90,6 +95,8 @@ class Blocks:
         below = 0 if above == NOWHERE else self.depth[above] + 1
         if above != NOWHERE:
             self.kids[above] += 1
+        else:
+            self.beginnings.add(blocks[0], self.keys)
         depths: Sequence[int] = range(below, below + count)
         if below + count > DEPTH_MAX:
             depths = [min(depth, DEPTH_MAX) for depth in depths]
@@ -144,6 +151,7 @@ class Blocks:
                 self.forget_if_nowhere(block)
             return
         self.tables[self.space[first]].remove(range(first + 1, end))
+        self.beginnings.remove(range(first + 1, end), self.keys)
         self.space[first + 1 : end] = array("H", [NO_SPACE]) * inner
         self.parent[first + 1 : end] = array("i", [NOWHERE]) * inner
         self.kids[first:end] = array("i", bytes((inner + 1) * self.kids.itemsize))
@@ -285,6 +293,7 @@ class Blocks:
 
     def _remove(self, block: int) -> None:
         self.tables[self.space[block]].remove((block,))
+        self.beginnings.remove(range(block, block + 1), self.keys)
         self.space[block] = NO_SPACE
         self.flags[block] = 0
         self._free.append(block)

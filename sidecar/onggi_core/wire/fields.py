@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from itertools import accumulate, pairwise
 from typing import Any, Final
 
 from onggi_core.identity import DIGEST_BYTES
@@ -99,3 +100,20 @@ def numbers_from(payload: bytes, at: int, where: str) -> tuple[tuple[int, ...], 
     shape = struct.Struct(f"<{count}I")
     at += _LENGTH.size
     return unpack(shape, payload, at, where), at + shape.size
+
+
+def chains_to(chains: Sequence[Sequence[bytes]]) -> bytes:
+    """Chains of keys: how long each is, then all keys."""
+    lengths = numbers_to([len(chain) for chain in chains])
+    return lengths + keys_to([key for chain in chains for key in chain])
+
+
+def chains_from(payload: bytes, where: str) -> tuple[tuple[bytes, ...], ...]:
+    """The chains that fill a payload; there is no empty one."""
+    lengths, at = numbers_from(payload, 0, where)
+    keys = keys_from(payload, at, where)
+    if sum(lengths) != len(keys) or 0 in lengths:
+        said = f"{where} has {len(keys)} keys for chains of {list(lengths[:8])}"
+        raise WireError(Status.BAD_REQUEST, f"{said}; name as many as the chains have, no 0")
+    ends = list(accumulate(lengths, initial=0))
+    return tuple([keys[begin:end] for begin, end in pairwise(ends)])

@@ -43,6 +43,7 @@ class Op(enum.IntEnum):
     LOADED = 9
     STORE_FILL = 10
     DISCARD = 11
+    MISSED = 12
 
 
 class Status(enum.IntEnum):

@@ -227,7 +227,7 @@ class Noted:
 
     @classmethod
     def decode(cls, payload: bytes) -> Noted:
-        whole(payload, 0, "LOADED")
+        whole(payload, 0, "LOADED or MISSED")
         return cls()
 
 
@@ -282,6 +282,7 @@ Reply = (
 
 _CLASSES: Final[dict[int, type[Reply]]] = {
     Op.PREFETCH: Looked,
+    Op.MISSED: Noted,
     **{kind.__dataclass_fields__["op"].default: kind for kind in get_args(Reply)},
 }
 

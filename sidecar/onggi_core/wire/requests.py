@@ -5,14 +5,13 @@ from __future__ import annotations
 import enum
 import struct
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
 from typing import Final, TypeVar, get_args
 
 from onggi_core.wire.fields import (
+    chains_from,
+    chains_to,
     keys_from,
     keys_to,
-    numbers_from,
-    numbers_to,
     text_from,
     text_to,
     unpack,
@@ -222,18 +221,18 @@ class Loaded:
     op: Op = Op.LOADED
 
     def encode(self) -> bytes:
-        lengths = numbers_to([len(chain) for chain in self.chains])
-        return lengths + keys_to([key for chain in self.chains for key in chain])
+        return chains_to(self.chains)
 
     @classmethod
     def decode(cls, payload: bytes) -> Loaded:
-        lengths, at = numbers_from(payload, 0, "LOADED")
-        keys = keys_from(payload, at, "LOADED")
-        if sum(lengths) != len(keys) or 0 in lengths:
-            said = f"LOADED has {len(keys)} keys for chains of {list(lengths[:8])}"
-            raise WireError(Status.BAD_REQUEST, f"{said}; name as many as the chains have, no 0")
-        ends = list(accumulate(lengths, initial=0))
-        return cls(tuple([keys[begin:end] for begin, end in pairwise(ends)]))
+        return cls(chains_from(payload, cls.__name__.upper()))
+
+
+@dataclass(frozen=True, slots=True)
+class Missed(Loaded):
+    """Prompts that, as the board told, no tier holds the first block of: they are computed."""
+
+    op: Op = Op.MISSED
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,6 +273,7 @@ Request = (
     | LoadPrepare
     | LoadComplete
     | Loaded
+    | Missed
     | Discard
     | StatsRequest
 )

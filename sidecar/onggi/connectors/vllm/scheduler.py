@@ -80,7 +80,8 @@ class Scheduler(Requests[Tracked, Loads]):
             return
         keys = tracked.keys.upto(self._most(request))
         if keys:
-            tracked.asked = self._client.prefetch_begin(keys)
+            if not self._client.misses(keys, noted=True):
+                tracked.asked = self._client.prefetch_begin(keys)
             self._tally.add("lookups", 1)
 
     def matched(self, request: Any, computed_tokens: int) -> Answer:
@@ -98,9 +99,12 @@ class Scheduler(Requests[Tracked, Loads]):
         local, most = computed_tokens // self._block_tokens, self._most(request)
         if tracked.missed[:2] == (local, most) and self._now_s() < tracked.missed[2]:
             return MISS
-        offer = tracked.offer = self._settled(tracked)
+        if tracked.offer is not None:
+            tracked.offer = self._settled(tracked)
+        offer = tracked.offer
         if offer is None or not offer.answers(local, most, self._now_s()):
-            self._withdraw(tracked)
+            if offer is not None:
+                self._withdraw(tracked)
             offer = None if tracked.frozen else self._timed_offer(tracked, local, most)
             tracked.offer = offer
             if offer is None:
@@ -156,7 +160,7 @@ class Scheduler(Requests[Tracked, Loads]):
                 return min(pending, len(keys))
         if len(keys) <= local:
             return 0
-        known = self._client.lookup(keys).pending
+        known = 0 if self._client.misses(keys) else self._client.lookup(keys).pending
         self.events.missing(self._saves.kind, keys[known:])
         return known
 

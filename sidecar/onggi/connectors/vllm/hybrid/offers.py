@@ -65,7 +65,9 @@ class Offers:
         begin = 0 if self._kinds[number].needs_all else first
         keys = tracked.keys[number].upto(end)[begin:]
         keys = keys[: self._failures[number].first(keys, self._now_s())]
-        looked = self._clients[number].lookup(keys) if keys else NOTHING
+        client = self._clients[number]
+        unknown = not keys or (not begin and client.misses(keys))
+        looked = NOTHING if unknown else client.lookup(keys)
         self._events.missing(self._kinds[number], keys[looked.pending :])
         if self._kinds[number].needs_all:
             tracked.saved[number] = looked.pending

@@ -74,7 +74,10 @@ class HybridScheduler(Requests[Tracked, Loads]):
         for client, kind, keys in zip(self._clients, self._kinds, tracked.keys, strict=True):
             if not kind.needs_all or not most:
                 continue
-            asked = client.prefetch_begin(keys.upto(most // kind.block_tokens))
+            prompt = keys.upto(most // kind.block_tokens)
+            if client.misses(prompt, noted=True):
+                continue
+            asked = client.prefetch_begin(prompt)
             if asked is not None:
                 tracked.asked.append((client, asked))
         self._tally.add("lookups", bool(most))
