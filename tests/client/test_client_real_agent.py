@@ -117,7 +117,7 @@ def test_an_agent_that_is_not_waited_for_any_longer_is_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The harness left it, where a busy machine took longer to start it than a test may wait."""
-    monkeypatch.setattr(engine_harness, "WAIT_S", -1)
+    monkeypatch.setattr(engine_harness, "STARTS_WITHIN_S", -1)
     late = AgentProcess(tmp_path)
     with pytest.raises(AssertionError, match="no socket within"):
         late.start()
