@@ -134,7 +134,7 @@ def _ask_for(
 
     def ask_for_next(count: int = 1) -> None:
         for begin, end in itertools.islice(rest, count):
-            left_s = until_s - client.now_s() if wait_s else 0.0
+            left_s = max(0.0, until_s - client.now_s()) if wait_s else 0.0
             some = keys[first + begin : first + end]
             ahead.append((first + end, client.load_prepare(some, wait_s=left_s)))
 

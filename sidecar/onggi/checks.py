@@ -100,17 +100,17 @@ def _check_key(name: str, key: object) -> None:
         raise ValueError(f"{name} is {bytes(key)!r:.80} of {len(key)} bytes; use {DIGEST_BYTES}")
 
 
-def socket_path(given: str | os.PathLike[str]) -> str:
+def socket_path(given: str | os.PathLike[str], name: str = "socket_path") -> str:
     try:
         path = os.fsdecode(given)
         raw = os.fsencode(path)
     except TypeError:
-        raise TypeError(f"socket_path is {_spelt(given)}; use text or a path") from None
+        raise TypeError(f"{name} is {_spelt(given)}; use text or a path") from None
     except UnicodeEncodeError as half:  # of a pair of surrogates
-        raise ValueError(f"socket_path is {given!r}; no path can be so") from half
+        raise ValueError(f"{name} is {given!r}; no path can be so") from half
     if not raw or b"\0" in raw or len(raw) > SOCKET_PATH_BYTES_MAX:
         raise ValueError(
-            f"socket_path is {path!r:.120}; use a path of 1 to {SOCKET_PATH_BYTES_MAX} bytes"
+            f"{name} is {path!r:.120}; use a path of 1 to {SOCKET_PATH_BYTES_MAX} bytes"
         )
     return path
 
@@ -151,22 +151,30 @@ def whole(name: str, value: Any) -> int:
 
 
 def seconds(name: str, value: Any) -> float:
-    """Any number but NaN; below zero is as good as zero, and what no float holds is for ever."""
+    """How long to wait: from 0 on, and what no float holds is for ever. A time that is over already
+    is not for the callee to guess at."""
+    if not (found := _number(name, value)) >= 0:
+        raise ValueError(f"{name} is {value!r:.60}; use a number of seconds from 0 on")
+    return found
+
+
+def _number(name: str, value: Any) -> float:
     if type(value) is not float:
         try:
             value = value.__float__()
         except (AttributeError, TypeError):
             raise TypeError(f"{name} is {_spelt(value)}; use a number of seconds") from None
         except OverflowError:
-            value = math.inf if value > 0 else 0.0
-    if math.isnan(value):
-        raise ValueError(f"{name} is {value}; use a number of seconds")
-    return value if value > 0 else 0.0
+            value = math.inf if value > 0 else -math.inf
+    return float(value)
 
 
 def deadline(deadline_s: float, most_s: float) -> float:
-    if not 0 < seconds("deadline_s", deadline_s) <= most_s:
-        raise ValueError(f"deadline_s is {deadline_s}; use more than 0 and up to {most_s}")
+    if not 0 < _number("deadline_s", deadline_s) <= most_s:
+        raise ValueError(
+            f"deadline_s is {deadline_s!r:.60}; use a number of seconds, more than 0 and up to "
+            f"{most_s:g}"
+        )
     return float(deadline_s)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from onggi import checks
 from onggi.channel import ChannelClosed
 from onggi.link import Asked, Link
 from onggi.outcomes import NO_EPOCH, NO_LOAD, Load, Pages, StoreTicket
@@ -36,8 +37,9 @@ class PendingLoad:
         return self._await(0.0)
 
     def wait(self, timeout_s: float) -> Load:
-        """The load. A miss if there is no answer in time; a pin that comes later is given back."""
-        load = self._await(self._link.now_s() + timeout_s)
+        """The load. A miss if there is no answer in time; a pin that comes later is given back.
+        Raises TypeError and ValueError for what is no time."""
+        load = self._await(self._link.now_s() + checks.seconds("timeout_s", timeout_s))
         if load is None:
             self.cancel()
             return NO_LOAD

@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from onggi_sidecar.agent import Agent
 from onggi_sidecar.config import AgentConfig
+from onggi_sidecar.errors import StartRefused
 
 SHARED_MEMORY: Final = Path("/dev/shm")  # noqa: S108  folders in it are made by mkdtemp
 PREFIX: Final = "onggi-library-"
@@ -34,7 +35,8 @@ class InProcessAgent:
     """Made running. Raises StartRefused and OSError as an agent does, and TimeoutError."""
 
     def __init__(self, **settings: Any) -> None:
-        """settings: fields of AgentConfig but the socket. Raises pydantic's ValidationError."""
+        """settings: fields of AgentConfig but the socket. Raises pydantic's ValidationError. Who
+        has other names for them looks at them first (own_tiers.py)."""
         self._home = _Home()
         self._pid = os.getpid()
         try:
@@ -73,6 +75,13 @@ class InProcessAgent:
             raise TimeoutError(f"the agent did not start within {START_WITHIN_S:g} s")
         if self._ended is not None:
             raise self._ended
+        if self._config.disk and self._agent is not None and not self._agent.has_disk:
+            self._stop()
+            self._thread.join(END_MARGIN_S)
+            raise StartRefused(
+                f"the disk tier at {self._config.disk_path} cannot be used, as the log says; what "
+                "is there stays there: see to the disk, or use another folder"
+            )
 
     def _stop(self) -> None:
         loop, agent = self._loop, self._agent
@@ -98,7 +107,7 @@ class _Home:
     """A folder in shared memory that is ours while we live."""
 
     def __init__(self) -> None:
-        _remove_the_dead()
+        remove_the_dead()
         self.path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=SHARED_MEMORY))
         self._lock = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -110,8 +119,9 @@ class _Home:
             self._lock = -1
 
 
-def _remove_the_dead() -> None:
-    """Folders whose lock nobody holds. One that is being made has no lock file yet and stays."""
+def remove_the_dead() -> None:
+    """Folders of killed programs: nobody holds their lock. One that is being made has no lock file
+    yet and stays."""
     for lock_path in SHARED_MEMORY.glob(f"{PREFIX}*/{LOCK}"):
         with contextlib.suppress(OSError):  # another user's, held, or gone meanwhile
             lock = os.open(lock_path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)

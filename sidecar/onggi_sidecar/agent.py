@@ -88,6 +88,11 @@ class Agent:
         event("stopped", "ended")
         return not self._fault
 
+    @property
+    def has_disk(self) -> bool:
+        """Whether there is a disk tier, once it serves."""
+        return self._disk is not None
+
     def stop(self) -> None:
         """Begin the end; run() answers when it is over. On the agent's own loop."""
         self._told_to_stop.set()

@@ -205,11 +205,14 @@ def test_after_the_agents_end_nothing_of_its_board_is_believed(
     assert loaded(client, KEYS) == [page(key) for key in KEYS]
 
 
-@pytest.mark.parametrize(("wait_s", "kind"), [("1", TypeError), (float("nan"), ValueError)])
+@pytest.mark.parametrize(
+    ("wait_s", "kind"),
+    [("1", TypeError), (float("nan"), ValueError), (-1, ValueError), (-1.0, ValueError)],
+)
 def test_a_wrong_wait_raises_on_a_hit_as_on_a_miss(
     client: Client, wait_s: Any, kind: type[Exception]
 ) -> None:
     buffers = [bytearray(PAGE) for _ in KEYS]
     with pytest.raises(kind, match="wait_s is "):
         client.load(KEYS, buffers, wait_s=wait_s)
-    assert client.load(KEYS, buffers, wait_s=-1) == len(KEYS)
+    assert client.load(KEYS, buffers, wait_s=1) == len(KEYS)

@@ -12,7 +12,7 @@ torch: Any = pytest.importorskip("torch", reason="torch is not installed here")
 
 from tests.library.tiered_kit import MIB, agent, noise, reference  # noqa: E402
 
-from onggi_library.context import store  # noqa: E402
+from onggi_library import carrier  # noqa: E402
 from onggi_library.context.context import TieredContext  # noqa: E402
 from onggi_library.context.errors import NotInTime  # noqa: E402
 from onggi_sidecar.disk.device import Device  # noqa: E402
@@ -28,7 +28,7 @@ class Disk:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._monkeypatch = monkeypatch
-        self._waits_s = store.WAIT_S
+        self._waits_s = carrier.WAIT_S
         self.reads, self.writes = threading.Event(), threading.Event()
         self.answers()
         read, write = Device.read_into, Device.write_from
@@ -47,10 +47,10 @@ class Disk:
     def hangs(self, what: threading.Event) -> None:
         """From now on; and a second is long enough to wait for it."""
         what.clear()
-        self._monkeypatch.setattr(store, "WAIT_S", 1.0)
+        self._monkeypatch.setattr(carrier, "WAIT_S", 1.0)
 
     def answers(self) -> None:
-        self._monkeypatch.setattr(store, "WAIT_S", self._waits_s)
+        self._monkeypatch.setattr(carrier, "WAIT_S", self._waits_s)
         self.reads.set()
         self.writes.set()
 
@@ -112,7 +112,7 @@ def test_attention_over_a_disk_that_hangs_ends_in_time_and_goes_on_afterwards(
     exact = reference(queries, keys, values)
     assert float((context.attend(0, queries).double() - exact).abs().max()) < 2e-5
     disk.hangs(disk.reads)
-    said = r"did not give \d+ blocks that it keeps, for 1 s; .* Nothing is lost: see to the disk"
+    said = r"did not give \d+ pages that it keeps, for 1 s: .* Nothing is lost: see to the disk"
     for _ in range(2):
         with pytest.raises(NotInTime, match=said):
             context.attend(1, queries)  # the host tier has what the first layer wanted
@@ -130,7 +130,7 @@ def test_what_a_disk_that_hangs_cut_short_is_taken_back_and_appended_again(
     some = TOKENS // 4
     grow(context, keys[:, :, :some], values[:, :, :some])
     disk.hangs(disk.writes)
-    with pytest.raises(NotInTime, match=r"did not write to its disk, for 1 s; .* Nothing is lost"):
+    with pytest.raises(NotInTime, match=r"did not write to its disk, for 1 s: .* Nothing is lost"):
         grow(context, keys, values, some)
     with pytest.raises(NotInTime, match="was cut short; crop to what there was before it"):
         context.append(0, keys, values)

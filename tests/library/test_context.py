@@ -201,6 +201,49 @@ def test_settings_that_mean_nothing_are_refused(field_name: str, value: float) -
         TieredContext("/nowhere", **given)
 
 
+def test_what_is_no_layer_or_no_queries_is_refused_and_changes_nothing(
+    tiers: InProcessAgent,
+) -> None:
+    both = twin(tiers, 1)
+    rows = torch.ones(1, KV_HEADS, 1, SIZE)
+    with both.context as context:
+        both.step(4)
+        for layer in (-1, 99):
+            for call in (
+                lambda at: context.append(at, rows, rows),
+                lambda at: context.attend(at, rows),
+                context.length,
+            ):
+                with pytest.raises(
+                    ValueError, match=rf"layer is {layer}; this context has \d+, from"
+                ):
+                    call(layer)
+        for queries in (
+            torch.ones(1, KV_HEADS, 5, SIZE),
+            torch.ones(1, KV_HEADS, 0, SIZE),
+            torch.ones(2, KV_HEADS, 1, SIZE),
+            torch.ones(1, KV_HEADS + 1, 1, SIZE),
+            torch.ones(1, KV_HEADS, 1, SIZE + 1),
+            torch.ones(KV_HEADS, 1, SIZE),
+        ):
+            with pytest.raises(
+                ValueError, match=r"queries are .*; use \[1, heads, tokens, .*up to"
+            ):
+                context.attend(0, queries)
+        with pytest.raises(ValueError, match=r"queries are torch\.float16; use torch\.float32"):
+            context.attend(0, rows.half())
+        for wrong, said in (
+            (lambda: context.append(0, [1], rows), "keys is a list; use a tensor"),
+            (lambda: context.crop("1"), "length is '1'; use a whole number"),
+            (lambda: context.reorder([0.5]), r"order\[0\] is 0.5; use a whole number"),
+            (lambda: context.find(7), "name is 7; use a str"),
+            (lambda: context.attend("0", rows), "layer is '0'; use a whole number"),
+        ):
+            with pytest.raises(TypeError, match=said):
+                wrong()
+        assert both.step(3) <= NEAR
+
+
 def test_an_agent_that_ends_ends_the_context() -> None:
     with agent() as running:
         both = twin(running, 1)

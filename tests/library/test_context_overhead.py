@@ -20,7 +20,10 @@ from onggi_core.engine.state import Facts  # noqa: E402
 from onggi_core.identity import ROOT  # noqa: E402
 from onggi_core.wire.requests import Hello, SpaceSpec, StoreComplete, StoreOutcome, StorePrepare  # noqa: E402
 from onggi_library.context import context as context_module  # noqa: E402
+from onggi_library.context.attention_map import SEEN_MIN, AttentionMap  # noqa: E402
 from onggi_library.context.context import BLOCK_TOKENS, TieredContext  # noqa: E402
+from onggi_library.context.errors import ContextLost  # noqa: E402
+from onggi_library.context.pieces import Cut, Spots  # noqa: E402
 from onggi_library.context.share import PIECE_BYTES_MAX, Wanted, share  # noqa: E402
 
 MB = 1_000_000
@@ -97,6 +100,34 @@ def test_what_is_known_of_a_million_tokens_is_10_mb_at_most(
     context.close()
 
 
+@pytest.mark.parametrize("block_tokens", [128, 16])
+def test_the_map_of_attention_is_bounded_however_small_the_pieces(block_tokens: int) -> None:
+    """A million tokens of 32 layers in pieces of one block: a small budget makes them so."""
+    blocks = TOKENS // block_tokens
+    cut = Cut(block_tokens, 1, 1)
+    spots = Spots(cut, [blocks] * LAYERS)
+    assert len(spots) == LAYERS * (blocks - 1)
+    shares = dict.fromkeys(range(1, blocks), 1 / blocks)
+    shares[blocks // 2] = 0.5
+    learned = AttentionMap()
+    tracemalloc.start()
+    try:
+        for _ in range(SEEN_MIN):
+            learned.observe(0, shares, [])
+        for layer in range(1, LAYERS):
+            learned.observe(layer, shares, [])
+        taken = tracemalloc.get_traced_memory()[0]
+        tracemalloc.reset_peak()
+        chosen = learned.choose(spots, 4)
+        choosing = tracemalloc.get_traced_memory()[1] - taken
+    finally:
+        tracemalloc.stop()
+    assert 0.9 * taken <= learned.nbytes <= 5 * MB
+    assert choosing <= MB
+    near = [first for layer, first in chosen if layer == 0 and abs(first - blocks // 2) <= 4]
+    assert near, "what attention went to is known as well as the cells are fine"
+
+
 def test_the_agents_index_of_them_is_50_mb_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
     """As the context stores them: chains a layer, some blocks at a time."""
     told: list[tuple[bytes, tuple[bytes, ...]]] = []
@@ -162,6 +193,6 @@ def test_an_agent_that_is_gone_tells_nothing() -> None:
         with pytest.raises(ValueError, match="nothing was appended"):
             context.tiers()
         context.append(0, noise(1, 1, 1, 9, 16), noise(2, 1, 1, 9, 16))
-    with pytest.raises(context_module.ContextLost, match="the agent does not answer"):
+    with pytest.raises(ContextLost, match="the agent does not answer"):
         context.tiers()
     context.close()

@@ -17,7 +17,7 @@ from onggi_library.context.context import TieredContext  # noqa: E402
 from onggi_library.context.lane import HostLane  # noqa: E402
 from onggi_library.context.memory import DeviceMemory  # noqa: E402
 from onggi_library.context.names import Names  # noqa: E402
-from onggi_library.context.pieces import Bounds, Cut  # noqa: E402
+from onggi_library.context.pieces import Bounds, Cut, Spots  # noqa: E402
 from onggi_library.context.share import IN_FLIGHT, Wanted, share  # noqa: E402
 
 often = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -115,6 +115,25 @@ def test_where_attention_goes_is_learned_and_said_how_surely() -> None:
     assert learned.sureness > 0.9
     assert learned.choose(spots, 10) == spots
     learned.observe(0, {}, [])
+
+
+def test_a_map_that_is_full_has_cells_of_several_blocks() -> None:
+    learned = AttentionMap(cells_max=64)
+    pieces = dict.fromkeys(range(30), 0.01) | {20: 0.5}
+    for _ in range(SEEN_MIN):
+        learned.observe(0, pieces, [])
+    assert learned.choose([(0, first) for first in range(30)], 1) == [(0, 20)]
+    for _ in range(SEEN_MIN):
+        learned.observe(1, dict.fromkeys(range(200), 0.001) | {100: 0.9}, [])
+    assert learned.nbytes <= 4 * 64
+    spots = Spots(Cut(1, 0, 1), [30, 200])
+    assert len(spots) == len(list(spots)) == 230
+    assert (0, 20) in spots
+    assert (1, 200) not in spots
+    near = {(0, 20), (0, 21), (0, 22), (0, 23), (1, 100), (1, 101), (1, 102), (1, 103)}
+    assert {*learned.choose(spots, 8)} == near, "pieces of a cell are worth the same"
+    learned.observe(2, {10_000: 0.5}, [])
+    assert learned.nbytes <= 4 * 64
 
 
 def test_a_piece_that_is_there_goes_only_for_one_that_is_clearly_better() -> None:

@@ -13,6 +13,7 @@ import pytest
 torch: Any = pytest.importorskip("torch", reason="torch is not installed here")
 
 from onggi import KVCacheManager  # noqa: E402
+from onggi_core.quantity import format_size  # noqa: E402
 from onggi_library.manager.errors import DoesNotFit  # noqa: E402
 
 MIB = 1 << 20
@@ -244,4 +245,9 @@ def test_the_picture_shows_each_tier(manager: KVCacheManager) -> None:
     assert "device [###" in shown
     assert "1 hits" in shown
     assert shown.count("[") == 3
+    stats = manager.stats()
+    assert 0 < stats.books_bytes < MIB
+    assert 0 < stats.index_bytes < 50 * MIB
+    assert f"known of it: {format_size(stats.books_bytes)}B here, " in shown
+    assert "known of it: " in stats.svg()
     assert manager.stats().svg().count("<rect") == 6

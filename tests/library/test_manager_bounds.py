@@ -28,6 +28,7 @@ from onggi_library.manager.ledger import Ledger, disk_room, host_room  # noqa: E
 from onggi_library.manager.pages import cut, keys_of  # noqa: E402
 from onggi_library.manager.table import StepTable  # noqa: E402
 from onggi_library.manager.values import flatten  # noqa: E402
+from onggi_library.own_tiers import extent_of  # noqa: E402
 
 STEPS = 62_500
 """A million tokens, 16 a step."""
@@ -50,13 +51,13 @@ def grown_bytes() -> Iterator[int]:
         yield resident() - before
 
 
-def in_a_process_of_its_own(what: Callable[[], int]) -> int:
-    """A number that is counted there, where nothing else grows."""
+def in_a_process_of_its_own(what: Callable[[], tuple[int, int]]) -> tuple[int, int]:
+    """Numbers that are counted there, where nothing else grows."""
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
         return pool.submit(what).result()
 
 
-def books() -> int:
+def books() -> tuple[int, int]:
     kv = [(torch.zeros(1, 8, 16, 4), torch.zeros(1, 8, 16, 4)) for _ in range(32)]
     form = flatten(kv)[0]
     grown = grown_bytes()
@@ -69,15 +70,19 @@ def books() -> int:
         table.replace(step, table.new_serial(), form)
         ledger.add(cut(form.nbytes))
     assert len(table) == STEPS
-    return next(grown)
+    return next(grown), table.nbytes
 
 
 def test_the_managers_own_books_are_10_mb_at_most() -> None:
-    """A model of 32 layers, whose values are keys and values of each."""
-    assert MB < in_a_process_of_its_own(books) <= 10 * MB
+    """A model of 32 layers, whose values are keys and values of each; and they are what stats()
+    says they are."""
+    grown, counted = in_a_process_of_its_own(books)
+    assert MB < grown <= 10 * MB
+    assert MB < counted <= 10 * MB
+    assert 0.8 * grown <= counted <= 1.2 * grown
 
 
-def index() -> int:
+def index() -> tuple[int, int]:
     page, extent, steps = 64 << 10, 64 << 20, STEPS // PART
     grown = grown_bytes()
     next(grown)
@@ -94,12 +99,16 @@ def index() -> int:
         (answer,) = engine.step(Asked(1, 1, wanted), 0.0)
         done = StoreComplete(answer.reply.ticket, StoreOutcome.SEALED)  # type: ignore[union-attr]
         engine.step(Asked(1, 2, done), 0.0)
-    assert engine.stats()["host_pages"] == steps
-    return next(grown)
+    stats = engine.stats()
+    assert stats["host_pages"] == steps
+    return next(grown), stats["index_bytes"]
 
 
 def test_the_agents_index_is_50_mb_at_most() -> None:
-    assert MB < PART * in_a_process_of_its_own(index) <= 50 * MB
+    grown, counted = in_a_process_of_its_own(index)
+    assert MB < PART * grown <= 50 * MB
+    assert MB < PART * counted <= 50 * MB
+    assert 0.7 * grown <= counted
 
 
 def test_the_queue_of_what_comes_up_ahead_is_100_mb_at_most() -> None:
@@ -133,11 +142,11 @@ def test_numbers_are_gib_and_fractions_and_texts_are_taken() -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (-1, r"cpu_memory is -1; use a number of GiB from 0 on"),
+        (-1, r"cpu_memory is -1; use a number of GiB, such as 0\.5, or \"512MiB\""),
         (float("nan"), r"cpu_memory is nan"),
-        (None, r"cpu_memory is a NoneType; use a number of GiB, such as 0.5, or"),
-        (True, r"cpu_memory is a bool"),
-        ("50GB", r"cpu_memory: '50GB' has the unknown unit 'GB'"),
+        (None, r"cpu_memory is None, a NoneType; use a number of GiB, such as 0.5, or"),
+        (True, r"cpu_memory is True, a bool"),
+        ("50GB", r"cpu_memory is '50GB', which has the unknown unit 'GB'; write G"),
     ],
 )
 def test_a_size_that_is_none_is_named_with_what_is_right(given: Any, said: str) -> None:
@@ -147,7 +156,7 @@ def test_a_size_that_is_none_is_named_with_what_is_right(given: Any, said: str) 
 
 def test_an_arena_has_extents_for_several_sizes_of_pages() -> None:
     for memory in (16 << 20, 1 << 30, 3 << 30, 200 << 30):
-        extent = sizes.extent_of(memory)
+        extent = extent_of(memory)
         assert memory // extent >= 16
         assert extent >= 1 << 20
 

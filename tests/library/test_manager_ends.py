@@ -147,7 +147,7 @@ def test_a_value_that_a_shared_agent_gave_up_is_lost_and_said_to_be() -> None:
 
 
 def test_where_no_agent_answers_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("onggi_library.manager.lower.ROOM_WITHIN_S", 0.2)
+    monkeypatch.setattr("onggi_library.carrier.SILENT_S", 0.2)
     with pytest.raises(Unreachable, match="no agent answers at"):
         KVCacheManager(gpu_memory=0, agent=tmp_path / "agent.sock")
 
@@ -156,11 +156,11 @@ def test_where_no_agent_answers_it_says_so(tmp_path: Path, monkeypatch: pytest.M
     ("wrong", "said"),
     [
         ({"cpu_memory": "1MiB"}, r"cpu_memory is '1MiB', .*; use at least 16777216 bytes"),
-        ({"nvm_memory": 1}, r"nvm_memory is 1 without nvm_path; name a folder for it"),
+        ({"nvm_memory": 1}, r"nvm_memory is 1 without nvm_path; name a folder for what is"),
         ({"device": "meta"}, r"device is 'meta'; use cpu, cuda or cuda:N"),
         (
             {"gpu_memory": 1 << 20, "device": "cpu"},
-            r"gpu_memory is 1048576, .*; cpu has .*: use less",
+            r"gpu_memory is 1048576, .*; cpu has less: use up to .*; numbers are GiB",
         ),
         ({"policy": "best"}, r"policy is 'best'; use one of worth, "),
         ({"first_steps": -1}, r"first_steps is -1; use a whole number from 0 on"),

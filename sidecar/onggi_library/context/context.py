@@ -5,26 +5,26 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-import torch
-
+from onggi import checks
 from onggi_library.attention.piece import Span
 from onggi_library.attention.tiles import Asking, Seen
 from onggi_library.attention.visible import Visibility
 from onggi_library.context.asked import Heeded, attend_to
 from onggi_library.context.attention_map import AttentionMap
-from onggi_library.context.errors import ContextLost, NotInTime
 from onggi_library.context.geometry import Geometry, check_exactness, geometry_of
 from onggi_library.context.held import Held
+from onggi_library.context.integrity import Integrity
 from onggi_library.context.names import NONCE_BYTES, Names
 from onggi_library.context.report import Flow, Report, Tiers
 from onggi_library.context.saved import Saved, Shelf
 from onggi_library.context.share import Wanted
 from onggi_library.context.store import PageStore
+from onggi_library.manager.sizes import asked
 from onggi_library.rounding import EXACT
 
 BLOCK_TOKENS: Final = 128
@@ -49,7 +49,7 @@ class TieredContext:
         socket: str | os.PathLike[str],
         *,
         layers: int,
-        device_bytes: int,
+        device_bytes: int | str,
         sinks: int = 128,
         recent: int = 1024,
         block_tokens: int = BLOCK_TOKENS,
@@ -58,22 +58,26 @@ class TieredContext:
         label: str = "",
         learned: AttentionMap | None = None,
     ) -> None:
-        """socket: the agent's. epsilon: 0 for exact attention, or the greatest share of any query's
-        attention that may be left out. lower: "exact", or "int8" to round what goes down to the
-        tiers (rounding.py). label: whose saved contexts these are; those of other labels are not
-        found. learned: what earlier contexts showed. Raises ValueError."""
+        """socket: the agent's. device_bytes: a number of bytes, or text such as "1GiB". epsilon: 0
+        for exact attention, or the greatest share of any query's attention that may be left out.
+        lower: "exact", or "int8" to round what goes down to the tiers (rounding.py). label: whose
+        saved contexts these are; those of other labels are not found. learned: what earlier
+        contexts showed. Raises TypeError and ValueError."""
         check_exactness(lower, epsilon)
-        self._socket = socket
-        self._wanted = Wanted(device_bytes, layers, block_tokens, sinks, recent)
+        self._socket = checks.socket_path(socket, "socket")
+        budget = asked("device_bytes", device_bytes, 1)
+        if not budget.nbytes:
+            raise budget.wrong("say what keys and values may take of the device")
+        self._wanted = Wanted(budget.nbytes, layers, block_tokens, sinks, recent)
         self.epsilon = epsilon
         self._lower = lower
-        self._label = label
-        self.learned = learned or AttentionMap()
+        self._label = checks.of_type("label", label, str)
+        new = AttentionMap() if learned is None else learned
+        self.learned = checks.of_type("learned", new, AttentionMap)
         self._names = Names(secrets.token_bytes(NONCE_BYTES))
         self.flow, self._rounds = Flow(), 0
         self._held: Held | None = None
-        self._fault: BaseException | None = None
-        self._torn = False  # an append was cut short: layers may have different lengths
+        self._integrity = Integrity()
 
     # ---- what there is
 
@@ -87,13 +91,14 @@ class TieredContext:
         return self._held.batch if self._held is not None else 0
 
     def length(self, layer: int = 0) -> int:
-        """Tokens that were appended to the layer and not cropped."""
+        """Tokens that were appended to the layer and not cropped. Raises ValueError."""
+        self._check_layer(layer)
         return self._held.layers[layer].length if self._held is not None else 0
 
     def report(self) -> Report:
         """What is where, and what it cost."""
         if self._held is not None:
-            return self._held.report(self.flow, self.learned.sureness)
+            return self._held.report(self.flow, self.learned)
         budget = self._wanted.device_bytes
         return Report(budget, self.learned.sureness, replace(self.flow))
 
@@ -106,9 +111,11 @@ class TieredContext:
 
     def append(self, layer: int, keys: Any, values: Any) -> None:
         """Take in keys [batch, kv heads, tokens, head size], as attention uses them, and values
-        [.., value size] of the next tokens. Raises ValueError, NoRoom, NotInTime, ContextLost."""
+        [.., value size] of the next tokens. Raises TypeError and ValueError with nothing changed,
+        NoRoom, NotInTime, ContextLost."""
+        self._check_layer(layer)
+        geometry = geometry_of(keys, values, self._wanted.block_tokens, self._lower)
         with self._whole(torn=True):
-            geometry = geometry_of(keys, values, self._wanted.block_tokens, self._lower)
             held = self._held or self._start(geometry, keys.shape[0], keys.device)
             if geometry != held.geometry or keys.shape[0] != held.batch:
                 raise ValueError(
@@ -132,10 +139,13 @@ class TieredContext:
         that was appended to the layer: [batch, heads, tokens, value size], of the queries' dtype.
 
         scale: 1 / sqrt(head size) if it is None. visible: by position, all up to the query's own if
-        None. seen and softcap: see `Asking`. Raises NotInTime, ContextLost.
+        None. seen and softcap: see `Asking`. Raises TypeError, ValueError, NotInTime, ContextLost.
         """
+        self._check_layer(layer)
         with self._whole(torn=False):
-            held, count = self._started(), queries.shape[2]
+            held = self._started()
+            held.geometry.check_queries(queries, held.batch, held.layers[layer].length)
+            count = queries.shape[2]
             asking = Asking(
                 queries,
                 Span(held.layers[layer].length - count, count),
@@ -160,7 +170,8 @@ class TieredContext:
     ) -> None:
         """Leave everything in the tiers under this name, also when this context is closed. tokens:
         of each sequence, as many as there are. fields: what shapes keys and values, the model
-        above all. Raises ValueError, NoRoom, ContextLost."""
+        above all. Raises TypeError, ValueError, NoRoom, ContextLost."""
+        checks.of_type("name", name, str)
         with self._whole():
             held = self._started()
             lengths = {*map(len, tokens), *(layer.length for layer in held.layers)}
@@ -174,13 +185,15 @@ class TieredContext:
                 shelf.put(name, saved)
 
     def find(self, name: str) -> Saved | None:
-        """What was saved under this name, by whatever process. Raises ContextLost."""
+        """What was saved under this name, by whatever process. Raises TypeError, ContextLost."""
+        checks.of_type("name", name, str)
         with contextlib.closing(Shelf(self._socket, self._label)) as shelf:
             return shelf.get(name)
 
     def restore(self, saved: Saved, device: Any) -> None:
         """Go on from it, on this device. Raises ValueError if there is something already, and
         ContextLost if a block of it is gone."""
+        checks.of_type("saved", saved, Saved)
         with self._whole():
             if self._held is not None or self.epsilon > 0.0:
                 raise ValueError(
@@ -195,6 +208,7 @@ class TieredContext:
     def crop(self, length: int) -> None:
         """Forget all tokens behind the first `length` of every layer. Raises ValueError, NotInTime,
         ContextLost."""
+        checks.whole("length", length)
         with self._whole(torn=True, mending=True):
             there = self._held.shortest if self._held is not None else 0
             if not 0 <= length <= there:
@@ -204,9 +218,10 @@ class TieredContext:
 
     def reorder(self, order: Sequence[int]) -> None:
         """Sequence n becomes what sequence order[n] is; there may be more or fewer than before.
-        Raises ValueError."""
+        Raises TypeError and ValueError."""
+        order = [checks.whole(f"order[{place}]", number) for place, number in enumerate(order)]
         with self._whole():
-            held, order = self._held, list(order)
+            held = self._held
             if held is None:
                 return
             if not order or not all(0 <= number < held.batch for number in order):
@@ -231,7 +246,7 @@ class TieredContext:
     def close(self) -> None:
         """Give everything back, here and in the tiers; what was saved stays there."""
         self._forget()
-        self._fault = self._fault or RuntimeError("it was closed")
+        self._integrity.end(RuntimeError("it was closed"))
 
     def __enter__(self) -> TieredContext:
         return self
@@ -240,6 +255,10 @@ class TieredContext:
         self.close()
 
     # ---- parts
+
+    def _check_layer(self, layer: int) -> None:
+        if not 0 <= checks.whole("layer", layer) < self.layers:
+            raise ValueError(f"layer is {layer}; this context has {self.layers}, from 0")
 
     def _started(self) -> Held:
         if self._held is None:
@@ -270,28 +289,11 @@ class TieredContext:
             self.flow = held.flow(self.flow)
             held.give_back()
 
-    @contextlib.contextmanager
-    def _whole(self, *, torn: bool | None = None, mending: bool = False) -> Iterator[None]:
-        """Nothing is asked of a context that may not be whole. torn: whether layers may differ if
-        the tiers are late, which the call can be made good of; None: the context ends then."""
-        if self._fault is not None:
-            raise ContextLost(f"this context ended: {self._fault}") from self._fault
-        if self._torn and not mending:
-            raise NotInTime("the last append was cut short; crop to what there was before it")
-        try:
-            with torch.no_grad():
-                yield
-            self._torn = False
-        except ValueError:
-            raise
-        except NotInTime as late:
-            if torn is None:
-                self._fault = late
-            else:
-                self._torn = torn
-                if self._held is not None:
-                    self._held.side.bringer.forget()
-            raise
-        except BaseException as fault:
-            self._fault = fault
-            raise
+    def _whole(
+        self, *, torn: bool | None = None, mending: bool = False
+    ) -> contextlib.AbstractContextManager[None]:
+        return self._integrity.call(self._late, torn=torn, mending=mending)
+
+    def _late(self) -> None:
+        if self._held is not None:
+            self._held.side.bringer.forget()

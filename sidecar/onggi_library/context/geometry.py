@@ -73,6 +73,18 @@ class Geometry:
                 f"of {self.block_tokens} and is {self.lower!r}: use those"
             )
 
+    def check_queries(self, queries: Any, batch: int, length: int) -> None:
+        """Raises ValueError for queries that cannot ask what has this geometry."""
+        shape, heads = tuple(queries.shape), self.kv_heads
+        fits = len(shape) == 4 and shape[0] == batch and shape[3] == self.head_size
+        if not fits or not shape[1] or shape[1] % heads or not 0 < shape[2] <= length:
+            raise ValueError(
+                f"queries are {shape}; use [{batch}, heads, tokens, {self.head_size}], with a "
+                f"multiple of {heads} heads, of up to the {length} tokens that were appended"
+            )
+        if queries.dtype != self.dtype:
+            raise ValueError(f"queries are {queries.dtype}; use {self.dtype}, as keys and values")
+
     def fill(self, rows: Any, keys: Any, values: Any) -> None:
         """Write keys and values into rows [batch, tokens, width]."""
         into_keys, into_values = self.parts(rows)
@@ -90,6 +102,8 @@ class Geometry:
 
 def check_exactness(lower: str, epsilon: float) -> None:
     """Raises ValueError for what is no such setting."""
+    if isinstance(epsilon, bool) or not isinstance(epsilon, (int, float)):
+        raise TypeError(f"epsilon is {epsilon!r:.60}; use a number from 0 to less than 1")
     if not 0.0 <= epsilon < 1.0:
         raise ValueError(f"epsilon is {epsilon}; a share of attention, from 0 to less than 1")
     check_lower(lower)
@@ -101,7 +115,11 @@ def check_exactness(lower: str, epsilon: float) -> None:
 
 
 def geometry_of(keys: Any, values: Any, block_tokens: int, lower: str) -> Geometry:
-    """Of what is appended. Raises ValueError for what are no keys and values of one layer."""
+    """Of what is appended. Raises TypeError and ValueError for what are no keys and values of one
+    layer."""
+    for name, rows in (("keys", keys), ("values", values)):
+        if not isinstance(rows, torch.Tensor):
+            raise TypeError(f"{name} is a {type(rows).__name__}; use a tensor")
     if keys.dim() != 4 or values.dim() != 4 or keys.shape[:3] != values.shape[:3]:
         raise ValueError(
             f"keys are {tuple(keys.shape)} and values {tuple(values.shape)}; both should be "

@@ -7,10 +7,10 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from onggi_core.wire.requests import SpaceSpec
-from onggi_library.context.attention_map import AttentionMap, Spot
+from onggi_library.context.attention_map import AttentionMap
 from onggi_library.context.boxes import Boxes
 from onggi_library.context.device import DeviceSide
 from onggi_library.context.errors import ContextLost
@@ -19,13 +19,11 @@ from onggi_library.context.layer import Layer
 from onggi_library.context.memory import DeviceMemory
 from onggi_library.context.names import Names
 from onggi_library.context.pages import Pages, Rounded
+from onggi_library.context.pieces import Spots
 from onggi_library.context.report import Flow, Report, Tiers
 from onggi_library.context.saved import Saved
 from onggi_library.context.share import Share, Wanted, share
 from onggi_library.context.store import PageStore
-
-PIECE_BYTES: Final = 256
-"""What is known of a piece: its bounds, its entry in the map of attention. Counted by a test."""
 
 
 class Held:
@@ -73,19 +71,11 @@ class Held:
         """Tokens that every layer has: fewer than some have where an append was cut short."""
         return min(layer.length for layer in self.layers)
 
-    def spots(self) -> list[Spot]:
-        """All pieces of the middle."""
-        return [
-            (number, bounds.first)
-            for number, layer in enumerate(self.layers)
-            for bounds in self.side.cut.pieces(layer.middle_end)
-        ]
-
-    def report(self, before: Flow, sureness: float | None) -> Report:
+    def report(self, before: Flow, learned: AttentionMap) -> Report:
         memory, hot, queue = self.memory, self.side.hot, self.side.bringer.queue
         return Report(
             memory.budget_bytes,
-            sureness,
+            learned.sureness,
             self.flow(before),
             sequences=self.batch,
             tokens=self.layers[0].length,
@@ -94,7 +84,7 @@ class Held:
             tier_bytes=self.tier_bytes,
             hot_pieces=len(hot.kept),
             hot_places=hot.places,
-            metadata_bytes=self._metadata_bytes(),
+            metadata_bytes=self._metadata_bytes() + learned.nbytes,
             bounds_bytes=sum(boxes.nbytes for boxes in self.boxes),
             queue_bytes=queue.nbytes,
             queue_bytes_peak=queue.peak_bytes,
@@ -117,7 +107,8 @@ class Held:
         """What should stay on the device from now on, by what was learned."""
         hot = self.side.hot
         if hot.places:
-            hot.want(learned.choose(self.spots(), hot.places, hot.kept))
+            spots = Spots(self.side.cut, [layer.middle_end for layer in self.layers])
+            hot.want(learned.choose(spots, hot.places, hot.kept))
 
     def flow(self, before: Flow) -> Flow:
         """With what came by since the side was made."""
@@ -192,8 +183,7 @@ class Held:
 
     def _metadata_bytes(self) -> int:
         rows = {id(row): row for layer in self.layers for row in layer.known_rows()}
-        pieces = sum(len(self.side.cut.pieces(layer.middle_end)) for layer in self.layers)
-        return sum(map(sys.getsizeof, rows.values())) + PIECE_BYTES * pieces
+        return sum(map(sys.getsizeof, rows.values())) + self.side.cut.nbytes + self.side.hot.nbytes
 
     def _side(self, mine: Share, batch: int) -> DeviceSide:
         return DeviceSide(self.geometry, mine, batch, self.memory, self.store, self.names)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from onggi_library.context.attention_map import Spot
 from onggi_library.context.layer import shuffle
 from onggi_library.context.memory import DeviceMemory
+
+SPOT_BYTES: Final = 256
+"""A piece's name, and where it is."""
 
 
 class HotPieces:
@@ -29,6 +32,11 @@ class HotPieces:
     @property
     def kept(self) -> list[Spot]:
         return list(self._there)
+
+    @property
+    def nbytes(self) -> int:
+        """What is known of the pieces that are here, or wanted here."""
+        return SPOT_BYTES * (len(self._there) + len(self._wanted))
 
     def want(self, spots: Iterable[Spot]) -> None:
         """These should stay when they come by next; others go now. At most as many as places."""

@@ -7,10 +7,15 @@ piece keeps its bounds while the context grows behind it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from bisect import bisect_left
+from collections.abc import Collection, Iterator, Sequence
+from itertools import islice
+from typing import Final, NamedTuple
 
 from onggi_core.segments import Segments
+
+BOUNDS_BYTES: Final = 128
+"""Of one object of them and its numbers, in a list."""
 
 
 class Bounds(NamedTuple):
@@ -44,6 +49,21 @@ class Cut:
             found.append(Bounds(whole.first, min(whole.end, end)))
         return found
 
+    def count(self, end: int) -> int:
+        """How many pieces(end) are."""
+        while not self._whole or self._whole[-1].first < end:
+            self._extend()
+        return bisect_left(self._whole, (end,))
+
+    def firsts(self, end: int) -> Iterator[int]:
+        """Where the pieces of blocks up to `end` begin."""
+        return (whole.first for whole in islice(self._whole, self.count(end)))
+
+    @property
+    def nbytes(self) -> int:
+        """What is known of pieces."""
+        return BOUNDS_BYTES * len(self._whole)
+
     def whole(self, number: int) -> Bounds:
         """The bounds of piece `number` once it is complete."""
         while len(self._whole) <= number:
@@ -60,3 +80,26 @@ class Cut:
         first = self._whole[-1].end if self._whole else self._first
         end = min(self._segments.end_after(first), first + self._blocks_max)
         self._whole.append(Bounds(first, end))
+
+
+class Spots(Collection[tuple[int, int]]):
+    """(layer, first block) of all pieces of a context, made as they are asked for: of a million
+    tokens in small pieces there are hundreds of thousands."""
+
+    def __init__(self, cut: Cut, ends: Sequence[int]) -> None:
+        """ends: of each layer's blocks."""
+        self._cut = cut
+        self._ends = ends
+
+    def __len__(self) -> int:
+        return sum(map(self._cut.count, self._ends))
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        return (
+            (layer, first)
+            for layer, end in enumerate(self._ends)
+            for first in self._cut.firsts(end)
+        )
+
+    def __contains__(self, spot: object) -> bool:
+        return any(one == spot for one in self)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from onggi import checks
 from onggi_core.quantity import spell_bytes
 
 IN_FLIGHT: Final = 2
@@ -27,7 +28,8 @@ RUN_TOKENS: Final = 512
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a caller asks for, in tokens and bytes. Raises ValueError for what means nothing."""
+    """What a caller asks for, in tokens and bytes. Raises TypeError and ValueError for what means
+    nothing."""
 
     device_bytes: int
     layers: int
@@ -37,8 +39,8 @@ class Wanted:
 
     def __post_init__(self) -> None:
         for name, least in (("layers", 1), ("block_tokens", 1), ("sinks", 0), ("recent", 0)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} is {getattr(self, name)}; {least} or more")
+            if (value := checks.whole(name, getattr(self, name))) < least:
+                raise ValueError(f"{name} is {value}; use a whole number, {least} or more")
 
 
 @dataclass(frozen=True)

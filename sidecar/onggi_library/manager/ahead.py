@@ -7,12 +7,13 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from onggi_library.manager.steps import Step
+
 QUEUE_BYTES_MAX: Final = 100_000_000
 """Of values that wait to come up, the one on its way included."""
 QUEUE_MAX: Final = 4096
 """And how many: small ones cost more than their bytes."""
 
-Step = int | str
 Bring = Callable[[Step, int], None]
 
 

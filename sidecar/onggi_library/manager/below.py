@@ -8,8 +8,9 @@ from typing import Any, Protocol
 
 import torch
 
+from onggi_library.carrier import Source
 from onggi_library.manager.journal import Notes
-from onggi_library.manager.lower import LowerTiers, Source
+from onggi_library.manager.lower import LowerTiers
 from onggi_library.manager.pages import Cut, cut
 from onggi_library.manager.values import ALIGN, Form, Leaf, leaves
 from onggi_library.rounding import Rounding, check_dtype, give_back, round_off

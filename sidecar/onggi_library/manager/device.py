@@ -25,6 +25,8 @@ SLAB_SHARE: Final = 64
 SLAB_MAX: Final = 256 << 20
 STAY_SHARE: Final = 2
 """First and last values hold one part in so many at most: the rest is for what is asked for."""
+KEPT_BYTES: Final = 512
+"""Of a value that is here: its place, its slot's, and its rank."""
 _GROUP: Final = 0
 
 
@@ -91,6 +93,11 @@ class DeviceTier:
 
     def __len__(self) -> int:
         return len(self._kept)
+
+    @property
+    def nbytes(self) -> int:
+        """What is known of the values that are here; of the slabs a list of their slots."""
+        return KEPT_BYTES * len(self._kept)
 
     def find(self, serial: int) -> tuple[torch.Tensor, bool] | None:
         """The row of a value, which is of use now, and whether it was brought up ahead of this."""

@@ -64,6 +64,10 @@ class Stats:
     """That a get had to wait for."""
     queue_bytes: int
     """Of values that wait to be brought up."""
+    books_bytes: int
+    """What this process knows of steps and their values."""
+    index_bytes: int
+    """What the agent knows of their pages, and of those of others where it serves others."""
     learned: Learned
     lost_steps: int
     """Of an earlier manager of this name: they did not get to its disk, and are not here."""
@@ -85,6 +89,7 @@ class Stats:
             bar = "#" * full + "." * (BAR - full)
             lines.append(f"{tier.name:<7}[{bar}] {sizes:<20} {tier.hits:,} hits")
         lines.append(f"{self._said} ({format_size(self.queue_bytes)}B wait)")
+        lines.append(f"known of it: {self._known}")
         lines.append(str(self.learned))
         if self.rounding is not None:
             off = f"{self.rounding.relative:.2%} (root mean square)"
@@ -105,11 +110,19 @@ class Stats:
                 )
             parts.append(f'<text x="6" y="{at + 15}">{escape(said)}</text>')
         high = len(self.tiers) * _LINE
-        parts.append(f'<text x="6" y="{high + 15}">{escape(self._said)}</text>')
+        for below, said in enumerate((self._said, f"known of it: {self._known}")):
+            at = high + below * _LINE + 15
+            parts.append(f'<text x="6" y="{at}">{escape(said)}</text>')
         body = "\n".join(parts)
         return (
-            f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDE}" height="{high + _LINE}" '
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDE}" height="{high + 2 * _LINE}" '
             f'font-family="sans-serif" font-size="12">\n{body}\n</svg>\n'
+        )
+
+    @property
+    def _known(self) -> str:
+        return (
+            f"{format_size(self.books_bytes)}B here, {format_size(self.index_bytes)}B in the agent"
         )
 
     @property

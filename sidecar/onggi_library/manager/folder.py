@@ -21,10 +21,22 @@ NAME: Final = "onggi-library"
 _NAMES: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")
 
 
+def of_manager(nvm_path: Path, name: str | None) -> Path:
+    """The folder of a manager, with or without a name. Raises TypeError and ValueError for what is
+    no name."""
+    if name is None:
+        return nvm_path / NAME
+    if not isinstance(name, str):
+        raise TypeError(f"name is {name!r:.60}, a {type(name).__name__}; use text")
+    if not _NAMES.fullmatch(name):
+        raise ValueError(f"name is {name!r}; use up to 64 letters, digits, and . _ - in between")
+    return nvm_path / f"{NAME}-{name}"
+
+
 def make_empty(nvm_path: Path) -> Path:
     """The folder to use, without what an earlier manager left in it. Raises ValueError where one
     that lives uses it, and OSError where it cannot be written to."""
-    folder = nvm_path / NAME
+    folder = of_manager(nvm_path, None)
     folder.mkdir(parents=True, exist_ok=True)
     with _locked(folder, nvm_path):
         _clear(folder)
@@ -32,11 +44,10 @@ def make_empty(nvm_path: Path) -> Path:
 
 
 def of_name(nvm_path: Path, name: str) -> Path:
-    """The folder that managers of this name use one after the other. Raises ValueError for what is
-    no name, and where one that lives uses it, and OSError where it cannot be written to."""
-    if not _NAMES.fullmatch(name):
-        raise ValueError(f"name is {name!r}; use up to 64 letters, digits, and . _ - in between")
-    folder = nvm_path / f"{NAME}-{name}"
+    """The folder that managers of this name use one after the other. Raises TypeError and
+    ValueError for what is no name, and ValueError where one that lives uses it, and OSError where
+    it cannot be written to."""
+    folder = of_manager(nvm_path, name)
     folder.mkdir(parents=True, exist_ok=True)
     with _locked(folder, folder):
         return folder

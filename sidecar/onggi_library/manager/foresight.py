@@ -10,7 +10,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Final
 
-Step = int | str
+from onggi_library.manager.steps import Step
 
 SURE: Final = 0.75
 """Of the last reads foretold rightly, before anything is brought up for a guess: a wrong one costs

@@ -18,6 +18,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from sys import getsizeof
 from typing import Any, Final
 
 from onggi_library.manager.forms import form_of, written
@@ -33,6 +34,10 @@ RECORD_BYTES_MAX: Final = 1 << 24
 SLACK_RECORDS: Final = 100_000
 """Records of what is gone, beyond one a step that is there, before the file is written anew: some
 megabytes."""
+
+
+NUMBER_BYTES: Final = 32
+"""Of a serial that both know, and of a step's name."""
 
 
 @dataclass
@@ -62,6 +67,8 @@ class Notes:
     """Of a manager without a name, whose steps end with it: nothing is written down."""
 
     keeps = False
+    nbytes = 0
+    """What is known for it, beside the steps' table."""
 
     def begin(self, serial: int, form: Form) -> None: ...
 
@@ -79,6 +86,12 @@ class Journal(Notes):
     written."""
 
     keeps = True
+
+    @property
+    def nbytes(self) -> int:  # type: ignore[override]
+        known = self._known
+        numbers = NUMBER_BYTES * (len(known.begun) + len(known.steps))
+        return sum(map(getsizeof, (known.begun, known.steps, known.lives, self._numbers))) + numbers
 
     def __init__(self, folder: Path, known: Known) -> None:
         """Known is what there is from now on, its last life the one that begins, and all else is

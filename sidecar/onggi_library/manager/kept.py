@@ -8,7 +8,6 @@ from typing import Final, NamedTuple
 
 from onggi_library.manager import journal
 from onggi_library.manager.below import Below, Exact, Int8
-from onggi_library.manager.errors import Unreachable
 from onggi_library.manager.journal import Journal, Known, Notes
 from onggi_library.manager.lower import LowerTiers
 from onggi_library.manager.table import StepTable
@@ -44,8 +43,6 @@ def begin(socket: str, lower: str, *, alone: bool, folder: Path | None) -> Begin
 
 
 def _take_over(folder: Path, known: Known, tiers: LowerTiers, before: Below) -> Beginning:
-    if not tiers.disk_bytes:
-        raise Unreachable(f"the disk at {folder} could not be read; what is there stays there")
     living, lost = set(known.steps.values()), 0
     for serial in [serial for serial in known.begun if serial not in living]:
         before.drop(serial, known.begun.pop(serial))

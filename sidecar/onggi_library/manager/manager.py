@@ -12,12 +12,13 @@ import torch
 
 from onggi_core.policy.names import PolicyName
 from onggi_library.manager import kept
-from onggi_library.manager.ahead import Ahead, Step
+from onggi_library.manager.ahead import Ahead
 from onggi_library.manager.errors import CLOSED, DoesNotFit, Lost, Unreachable
 from onggi_library.manager.figures import Stats
 from onggi_library.manager.lanes import Lanes
-from onggi_library.manager.outfit import OwnAgent, device_of, device_tier
+from onggi_library.manager.outfit import OwnAgent, device_of, device_tier, socket_of
 from onggi_library.manager.pages import PAGES_MAX, cut
+from onggi_library.manager.steps import Step, check_step, checked_steps
 from onggi_library.manager.tally import Tally
 from onggi_library.manager.values import Form, flatten, pack, unpack
 from onggi_library.rounding import EXACT, check_lower
@@ -63,11 +64,9 @@ class KVCacheManager:
         self._agent: OwnAgent | None = None
         if agent is None:
             self._agent = OwnAgent(cpu_memory, nvm_path, nvm_memory, name)
-        elif nvm_path is not None or nvm_memory is not None:
-            raise ValueError(f"nvm_path is {nvm_path!r}; a running agent has a disk of its own")
-        elif name is not None:
-            raise ValueError(f"name is {name!r}; what is kept by name is in nvm_path, not an agent")
-        socket = self._agent.socket if self._agent else os.fspath(agent or "")
+            socket = self._agent.socket
+        else:
+            socket = socket_of(agent, nvm_path, nvm_memory, name)
         folder = self._agent.kept if self._agent else None
         try:
             begun = kept.begin(socket, lower, alone=agent is None, folder=folder)
@@ -142,7 +141,8 @@ class KVCacheManager:
         of 100 MB goes to the device. Steps that are not there are passed over. How many of them
         are on the device, or will be."""
         self._check()
-        return self._bring_ahead((steps,) if isinstance(steps, (int, str)) else steps)
+        some = (steps,) if isinstance(steps, (int, str)) else checked_steps(steps)
+        return self._bring_ahead(some)
 
     def discard(self, step: Step) -> None:
         """The step is worth nothing any more. Raises KeyError for one that was not put."""
@@ -170,7 +170,13 @@ class KVCacheManager:
         self._check()
         figures = self._below.tiers.stats()
         with self._lock:
-            return self._tally.stats(len(self._steps), self._below, figures, self._ahead.nbytes)
+            return self._tally.stats(
+                len(self._steps),
+                self._below,
+                figures,
+                queue_bytes=self._ahead.nbytes,
+                known_bytes=self._steps.nbytes + self._notes.nbytes,
+            )
 
     def close(self) -> None:
         """Give all memory back, and what lies on disk but under a name. Twice is as good as once.
@@ -215,9 +221,7 @@ class KVCacheManager:
         if self._closed:
             raise RuntimeError(CLOSED)
         for step in steps:
-            if type(step) not in (int, str):
-                kind = type(step).__name__
-                raise TypeError(f"step is {step!r:.60}, a {kind}; use an int or a str")
+            check_step("step", step)
 
     def _copy_on_device(self, serial: int, form: Form) -> torch.Tensor | None:
         """A copy of a value that the device has."""

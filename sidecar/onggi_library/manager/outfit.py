@@ -8,10 +8,11 @@ from typing import Any
 
 import torch
 
+from onggi import checks
 from onggi_core.policy.choosers import Chooser
 from onggi_core.policy.names import FIXED, PolicyName, chooser_of
 from onggi_core.policy.reuse import Reuse
-from onggi_core.quantity import spell_bytes
+from onggi_library import own_tiers
 from onggi_library.in_process import InProcessAgent
 from onggi_library.manager import folder, sizes
 from onggi_library.manager.device import DeviceTier
@@ -28,32 +29,52 @@ class OwnAgent:
         nvm_memory: float | str | None,
         name: str | None,
     ) -> None:
-        memory = sizes.at_least("cpu_memory", cpu_memory, sizes.CPU_MIN)
-        extent = sizes.extent_of(memory)
-        settings: dict[str, Any] = {"memory": memory // extent * extent, "extent": extent}
         self._path: Path | None = None
         self.kept: Path | None = None
         """The folder of the steps that outlive the process."""
-        if name is not None and nvm_path is None:
-            raise ValueError(f"name is {name!r} without nvm_path; what is to be kept lies there")
+        if nvm_path is None:
+            for argument, value in (("name", name), ("nvm_memory", nvm_memory)):
+                if value is not None:
+                    right = "name a folder for what is to lie there"
+                    raise ValueError(f"{argument} is {value!r} without nvm_path; {right}")
+        settings = own_tiers.host_memory(sizes.asked("cpu_memory", cpu_memory))
         if nvm_path is not None:
-            path = Path(nvm_path).absolute()
-            if nvm_memory is not None:
-                settings["disk"] = sizes.at_least("nvm_memory", nvm_memory, sizes.NVM_MIN)
-            if name is None:
-                self._path, settings["disk_path"] = path, folder.make_empty(path)
-            else:
-                self.kept = settings["disk_path"] = folder.of_name(path, name)
-            settings["disk"] = settings.get("disk") or sizes.nvm_default(path)
-        elif nvm_memory is not None:
-            raise ValueError(f"nvm_memory is {nvm_memory!r} without nvm_path; name a folder for it")
+            settings |= self._disk(own_tiers.path_of("nvm_path", nvm_path), nvm_memory, name)
         self._agent = InProcessAgent(policy=PolicyName.LRU, **settings)
         self.socket = str(self._agent.socket)
+
+    def _disk(self, path: Path, nvm_memory: float | str | None, name: str | None) -> dict[str, Any]:
+        ours = folder.of_manager(path, name)
+        wanted = None if nvm_memory is None else sizes.asked("nvm_memory", nvm_memory)
+        nbytes = own_tiers.disk_bytes(wanted, "nvm_path", path, ours)
+        own_tiers.usable("nvm_path", path, ours)
+        with own_tiers.told_of("nvm_path", path):
+            if name is None:
+                self._path = path
+                folder.make_empty(path)
+            else:
+                self.kept = folder.of_name(path, name)
+        return {"disk": nbytes, "disk_path": ours}
 
     def close(self) -> None:
         self._agent.close()
         if self._path is not None:
             folder.remove(self._path)
+
+
+def socket_of(
+    agent: str | os.PathLike[str],
+    nvm_path: str | os.PathLike[str] | None,
+    nvm_memory: float | str | None,
+    name: str | None,
+) -> str:
+    """Of a running agent, which has tiers of its own. Raises TypeError and ValueError."""
+    for argument, value in (("nvm_path", nvm_path), ("nvm_memory", nvm_memory)):
+        if value is not None:
+            raise ValueError(f"{argument} is {value!r}; a running agent has a disk of its own")
+    if name is not None:
+        raise ValueError(f"name is {name!r}; what is kept by name is in nvm_path, not an agent")
+    return checks.socket_path(agent, "agent")
 
 
 def device_tier(
@@ -62,17 +83,15 @@ def device_tier(
     for name, steps in (("first_steps", first), ("last_steps", last)):
         if type(steps) is not int or steps < 0:
             raise ValueError(f"{name} is {steps!r}; use a whole number from 0 on")
-    nbytes = sizes.size("gpu_memory", capacity)
-    if nbytes > (there := _memory_of(device)):
-        has = f"{device} has {spell_bytes(there)}"
-        raise ValueError(f"gpu_memory is {capacity!r}, {spell_bytes(nbytes)}; {has}: use less")
-    return DeviceTier(nbytes, device, _chooser(policy), HotSet(), first=first, last=last)
+    there = _memory_of(device)
+    wanted = sizes.asked("gpu_memory", capacity).at_most(there, f"{device} has less")
+    return DeviceTier(wanted.nbytes, device, _chooser(policy), HotSet(), first=first, last=last)
 
 
 def _memory_of(device: torch.device) -> int:
     if device.type == "cuda":
         return int(torch.cuda.get_device_properties(device).total_memory)
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return own_tiers.machine_bytes()
 
 
 def _chooser(policy: str) -> Chooser:

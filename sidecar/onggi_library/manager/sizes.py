@@ -1,68 +1,68 @@
-"""What callers say of sizes, as bytes; and what there is where they say nothing."""
+"""What callers say of sizes, as bytes, and refused by the name and value that they wrote."""
 
 from __future__ import annotations
 
 import math
-import os
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Final
 
 from onggi_core.quantity import QuantityError, parse_size, spell_bytes
 
 GIB: Final = 1 << 30
 MIB: Final = 1 << 20
-CPU_MIN: Final = 16 * MIB
-NVM_MIN: Final = 64 * MIB
-NVM_MARGIN_SHARE: Final = 10
-"""One part in so many of what the file system has free is left to others,"""
-NVM_MARGIN_MIN: Final = GIB
-"""and never less than this."""
-NVM_DEFAULT_MAX: Final = 1024 * GIB
-"""What is taken without being asked for at most."""
-EXTENT_MIN: Final = MIB
-EXTENT_MAX: Final = 64 * MIB
-EXTENTS_AIM: Final = 64
-"""An arena of this many extents has room for pages of several sizes."""
+_NUMBERS: Final = {
+    GIB: 'use a number of GiB, such as 0.5, or "512MiB"',
+    1: 'use a whole number of bytes, or "512MiB"',
+}
+_GIB_MAX: Final = 1 << 30
+"""Past it a number of GiB is none that an int64 of bytes holds; as a rule it is bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """An argument: its name, what was written for it, and the bytes that means."""
+
+    name: str
+    given: object
+    nbytes: int
+
+    def wrong(self, right: str) -> ValueError:
+        """To be raised. right: what would be."""
+        sizes = spell_bytes(self.nbytes)
+        if isinstance(self.given, str) and self.given.strip().isdecimal():
+            sizes += ", since text without a unit is bytes"
+        return ValueError(f"{self.name} is {self.given!r}, {sizes}; {right}")
+
+    def at_least(self, least: int) -> Size:
+        """Raises ValueError."""
+        if self.nbytes < least:
+            raise self.wrong(f"use at least {spell_bytes(least)}")
+        return self
+
+    def at_most(self, most: int, since: str) -> Size:
+        """Raises ValueError. since: whose limit that is, in a sentence."""
+        if self.nbytes > most:
+            units = "; numbers are GiB" if type(self.given) is int and self.given >= 1 << 20 else ""
+            raise self.wrong(f"{since}: use up to {spell_bytes(most)}{units}")
+        return self
+
+
+def asked(name: str, given: float | str, unit: int = GIB) -> Size:
+    """unit: what a number counts, GIB or 1. Raises TypeError and ValueError."""
+    if isinstance(given, str):
+        try:
+            return Size(name, given, parse_size(given))
+        except QuantityError as wrong:
+            raise ValueError(
+                f"{name} is {wrong.text!r:.60}, which {wrong.reason}; {_NUMBERS[unit]}"
+            ) from None
+    if isinstance(given, bool) or not isinstance(given, int if unit == 1 else (int, float)):
+        raise TypeError(f"{name} is {given!r:.60}, a {type(given).__name__}; {_NUMBERS[unit]}")
+    if not math.isfinite(given) or not 0 <= given <= _GIB_MAX * (GIB // unit):
+        raise ValueError(f"{name} is {given}; {_NUMBERS[unit]}")
+    return Size(name, given, math.ceil(given * unit))
 
 
 def size(name: str, given: float | str) -> int:
     """Bytes. A number is GiB."""
-    if isinstance(given, str):
-        try:
-            return parse_size(given)
-        except QuantityError as wrong:
-            raise ValueError(f"{name}: {wrong}, or a number of GiB") from None
-    if isinstance(given, bool) or not isinstance(given, (int, float)):
-        kind = type(given).__name__
-        raise TypeError(f'{name} is a {kind}; use a number of GiB, such as 0.5, or "512MiB"')
-    if not math.isfinite(given) or given < 0 or given > 1 << 30:
-        raise ValueError(f"{name} is {given}; use a number of GiB from 0 on")
-    return math.ceil(given * GIB)
-
-
-def at_least(name: str, given: float | str, least: int) -> int:
-    nbytes = size(name, given)
-    if nbytes < least:
-        raise ValueError(
-            f"{name} is {given!r}, {spell_bytes(nbytes)}; use at least {spell_bytes(least)}"
-        )
-    return nbytes
-
-
-def nvm_default(folder: Path) -> int:
-    """What the file system has free less a margin, up to NVM_DEFAULT_MAX."""
-    there = os.statvfs(folder)
-    free = there.f_bavail * there.f_frsize
-    wanted = min(NVM_DEFAULT_MAX, free - max(NVM_MARGIN_MIN, free // NVM_MARGIN_SHARE))
-    if wanted < NVM_MIN:
-        raise ValueError(
-            f"nvm_path is {str(folder)!r}, whose file system has {spell_bytes(free)} free; "
-            f"use another one, or say nvm_memory"
-        )
-    return wanted
-
-
-def extent_of(memory: int) -> int:
-    """The part that an arena is cut into, a power of two; memory is rounded to it."""
-    share = max(1, memory // EXTENTS_AIM)
-    return min(EXTENT_MAX, max(EXTENT_MIN, 1 << (share.bit_length() - 1)))
+    return asked(name, given).nbytes

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import count
+from sys import getsizeof
 from typing import Final
 
-from onggi_library.manager.values import Form
+from onggi_library.manager.values import Form, Leaf, Tree
 
 _FORM_BITS: Final = 22
 FORMS_MAX: Final = 1 << _FORM_BITS
 """Forms at once; most contexts have one or two."""
+PACKED_BYTES: Final = 32
+"""Of a step's number, an int past 2**30."""
 
 
 class StepTable:
@@ -26,6 +29,14 @@ class StepTable:
         self._users: list[int] = []
         """Of each form."""
         self._free: list[int] = []
+        self._beside = 0
+        """Bytes of steps' names and of forms."""
+
+    @property
+    def nbytes(self) -> int:
+        """What is known of all steps, counted."""
+        lists = sum(map(getsizeof, (self._forms, self._users, self._free, self._numbers)))
+        return getsizeof(self._steps) + PACKED_BYTES * len(self._steps) + lists + self._beside
 
     def __len__(self) -> int:
         return len(self._steps)
@@ -54,6 +65,7 @@ class StepTable:
         if number is None:
             number = self._number(form)
         self._users[number] += 1
+        self._beside += getsizeof(step)
         self._steps[step] = serial << _FORM_BITS | number
         return before
 
@@ -61,10 +73,12 @@ class StepTable:
         """Answers the value it had. Raises KeyError."""
         packed = self._steps.pop(step)
         value = self._value(packed)
+        self._beside -= getsizeof(step)
         number = packed & FORMS_MAX - 1
         self._users[number] -= 1
         if not self._users[number]:
             del self._numbers[value[1]]
+            self._beside -= form_bytes(value[1])
             self._forms[number] = None
             self._free.append(number)
         return value
@@ -81,4 +95,19 @@ class StepTable:
         self._forms[number : number + 1] = [form]
         self._users[number : number + 1] = [0]
         self._numbers[form] = number
+        self._beside += form_bytes(form)
         return number
+
+
+def form_bytes(form: Form) -> int:
+    """Of the objects that a form is."""
+    return getsizeof(form) + _tree_bytes(form.tree)
+
+
+def _tree_bytes(tree: Tree) -> int:
+    if tree is None:
+        return 0
+    if isinstance(tree, Leaf):
+        return sum(map(getsizeof, (tree, tree.shape, tree.offset, tree.nbytes)))
+    own = sum(map(getsizeof, (tree, tree.keys, tree.below, *tree.keys)))
+    return own + sum(map(_tree_bytes, tree.below))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from onggi_library.carrier import Source
 from onggi_library.manager.below import Below
 from onggi_library.manager.device import DeviceTier
 from onggi_library.manager.figures import Learned, Stats, TierFigures
-from onggi_library.manager.foresight import Foresight, Step
-from onggi_library.manager.lower import Source
+from onggi_library.manager.foresight import Foresight
+from onggi_library.manager.steps import Step
 
 
 class Tally:
@@ -39,8 +40,16 @@ class Tally:
         """A thread got this step; which ones are worth bringing up for it."""
         return self._foresight.read(step, reader)
 
-    def stats(self, steps: int, below: Below, figures: dict[str, Any], queue_bytes: int) -> Stats:
-        """figures: the agent's, empty if it does not answer."""
+    def stats(
+        self,
+        steps: int,
+        below: Below,
+        figures: dict[str, Any],
+        *,
+        queue_bytes: int,
+        known_bytes: int,
+    ) -> Stats:
+        """figures: the agent's, empty if it does not answer. known_bytes: of steps."""
         device, hits, lower = self._device, self._hits, below.tiers
         host, disk = (figures.get(f"{tier}_used_bytes", 0) for tier in ("host", "disk"))
         return Stats(
@@ -56,6 +65,8 @@ class Tally:
             ahead_bytes=self._ahead_bytes,
             awaited_bytes=self._awaited_bytes,
             queue_bytes=queue_bytes,
+            books_bytes=known_bytes + device.nbytes,
+            index_bytes=figures.get("index_bytes", 0),
             learned=Learned(
                 self._foresight.next_right, self._foresight.after_right, device.hot.sureness
             ),

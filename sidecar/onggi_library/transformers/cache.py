@@ -8,12 +8,12 @@ from typing import Any, Final
 from transformers import Cache
 from transformers.cache_utils import CacheLayerMixin
 
-from onggi_core.quantity import parse_size
+from onggi_library import own_tiers
 from onggi_library.context.attention_map import AttentionMap
 from onggi_library.context.context import BLOCK_TOKENS, TieredContext
 from onggi_library.context.report import Report, Tiers
 from onggi_library.in_process import InProcessAgent
-from onggi_library.manager.sizes import extent_of
+from onggi_library.manager.sizes import asked
 from onggi_library.rounding import EXACT
 from onggi_library.transformers.handle import Handle
 from onggi_library.transformers.identity import common, model_fields
@@ -60,7 +60,7 @@ class OnggiCache(Cache):  # type: ignore[misc]
         self,
         config: Any,
         *,
-        device_bytes: int,
+        device_bytes: int | str,
         socket: str | os.PathLike[str] | None = None,
         memory: int | str = 0,
         disk: int | str = 0,
@@ -74,7 +74,8 @@ class OnggiCache(Cache):  # type: ignore[misc]
         model: str = "",
         learned: AttentionMap | None = None,
     ) -> None:
-        """config: the model's. device_bytes: most that keys and values may take of the device.
+        """config: the model's. device_bytes: most that keys and values may take of the device,
+        in bytes or as "1GiB".
 
         socket: of an agent that runs; None for one in this process with `memory` bytes of host
         memory (or "1GiB") and `disk` bytes in the folder disk_path. model: which weights these
@@ -85,19 +86,28 @@ class OnggiCache(Cache):  # type: ignore[misc]
         text = config.get_text_config(decoder=True)
         count = _layers_of(text)
         self._config, self._model = config, model
-        self._agent = None if socket is not None else _agent(memory, disk, disk_path)
-        self.context = TieredContext(
-            self._agent.socket if self._agent else socket or "",
-            layers=count,
-            device_bytes=device_bytes,
-            sinks=sinks,
-            recent=recent,
-            block_tokens=block_tokens,
-            epsilon=epsilon,
-            lower=lower,
-            label=label,
-            learned=learned,
-        )
+        self._agent: InProcessAgent | None = None
+        if socket is None:
+            self._agent = _agent(memory, disk, disk_path)
+        else:
+            _no_agent_of_its_own(memory=memory, disk=disk, disk_path=disk_path)
+        try:
+            self.context = TieredContext(
+                self._agent.socket if self._agent else socket or "",
+                layers=count,
+                device_bytes=device_bytes,
+                sinks=sinks,
+                recent=recent,
+                block_tokens=block_tokens,
+                epsilon=epsilon,
+                lower=lower,
+                label=label,
+                learned=learned,
+            )
+        except BaseException:
+            if self._agent is not None:
+                self._agent.close()
+            raise
         super().__init__(layers=[OnggiLayer(self.context, number) for number in range(count)])
 
     def report(self) -> Report:
@@ -213,12 +223,25 @@ def _layers_of(text: Any) -> int:
 
 
 def _agent(memory: int | str, disk: int | str, disk_path: Any) -> InProcessAgent:
-    if not memory:
+    host = asked("memory", memory, 1)
+    if not host.nbytes:
         raise ValueError(
-            f"memory is {memory}; give the bytes of host memory to use, or the socket of an agent "
-            "that runs"
+            f"memory is {memory!r}; give the bytes of host memory to use, or the socket of an "
+            "agent that runs"
         )
-    nbytes = parse_size(memory) if isinstance(memory, str) else memory
-    return InProcessAgent(
-        memory=nbytes, extent=extent_of(nbytes), disk=disk, disk_path=disk_path, policy="lru"
-    )
+    settings = own_tiers.host_memory(host)
+    there = asked("disk", disk, 1)
+    if disk_path is None and there.nbytes:
+        raise there.wrong("name a folder for it: disk_path")
+    if disk_path is not None:
+        path = own_tiers.path_of("disk_path", disk_path)
+        nbytes = own_tiers.disk_bytes(there, "disk_path", path, path)
+        own_tiers.usable("disk_path", path, path)
+        settings |= {"disk": nbytes, "disk_path": path}
+    return InProcessAgent(policy="lru", **settings)
+
+
+def _no_agent_of_its_own(**own: Any) -> None:
+    for name, value in own.items():
+        if value:
+            raise ValueError(f"{name} is {value!r}; the agent at socket has its own: leave it out")

@@ -16,6 +16,7 @@ from typing import Final
 
 from onggi_core.arena_header import (
     EXTENTS_MAX,
+    RETIRED_EPOCH,
     TURNS_OFFSET,
     ArenaHeader,
     copy_max_bytes,
@@ -181,19 +182,17 @@ def create_arena(
     path = folder / ARENA_NAME
     leftover = take_leftover(path, extent_bytes)
     discard(path.with_suffix(_TEMPORARY_SUFFIX))
-    asked = min(size_bytes // extent_bytes, EXTENTS_MAX)
-    front_bytes = _front_bytes(ArenaHeader.with_board(epoch, extent_bytes, asked))
     room_bytes = volume_room_bytes(folder) + (leftover.memory_bytes if leftover else 0)
-    spare_bytes = SPARE_COPIES * copy_max_bytes(room_bytes)
-    extents = min(size_bytes, room_bytes - front_bytes - spare_bytes) // extent_bytes
+    extents = extents_within(size_bytes, extent_bytes, room_bytes)
     if extents < 1:
+        front_bytes = _front_of(size_bytes, extent_bytes)
         raise StartRefused(
             f"the arena needs at least one extent of {spell_bytes(extent_bytes)} plus "
             f"{spell_bytes(front_bytes)} in front of it, but {folder} has room for "
             f"{spell_bytes(room_bytes)} ({spell_bytes(size_bytes)} were asked for as memory); "
             "make the volume larger, or lower memory and extent"
         )
-    header = ArenaHeader.with_board(epoch, extent_bytes, min(extents, EXTENTS_MAX))
+    header = ArenaHeader.with_board(epoch, extent_bytes, extents)
     temporary = path.with_suffix(_TEMPORARY_SUFFIX)
     fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, ARENA_MODE)
     os.fchmod(fd, ARENA_MODE)  # the umask must not take the group's right to map it
@@ -205,6 +204,18 @@ def create_arena(
     turns = memoryview(mapped)[TURNS_OFFSET : TURNS_OFFSET + header.turns_bytes].cast("I")
     temporary.rename(path)
     return ArenaFile(path, fd, header, mapped, turns, HugePages(fd, hugepages), leftover)
+
+
+def extents_within(size_bytes: int, extent_bytes: int, room_bytes: int) -> int:
+    """Extents of an arena that is to be so large, on a volume with so much room: 0 or more."""
+    spare_bytes = SPARE_COPIES * copy_max_bytes(room_bytes)
+    left_bytes = room_bytes - _front_of(size_bytes, extent_bytes) - spare_bytes
+    return max(0, min(size_bytes // extent_bytes, left_bytes // extent_bytes, EXTENTS_MAX))
+
+
+def _front_of(size_bytes: int, extent_bytes: int) -> int:
+    asked = min(size_bytes // extent_bytes, EXTENTS_MAX)
+    return _front_bytes(ArenaHeader.with_board(RETIRED_EPOCH, extent_bytes, asked))
 
 
 def _front_bytes(header: ArenaHeader) -> int:
