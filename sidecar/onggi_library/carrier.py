@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from onggi import Client, SpaceSpec, StoreOutcome, fingerprint
 from onggi_core.identity import ROOT
+from onggi_library.coming import Coming
 from onggi_library.manager.ledger import Room, rooms_of
 
 DEADLINE_S: Final = 5.0
@@ -34,6 +35,10 @@ PART_PAGES: Final = 64
 """Pages of one store, pinned while they are copied,"""
 PART_SHARE: Final = 16
 """and no more than one part in so many of the host tier."""
+CHAIN_SHARE: Final = 8
+"""One part in so many of the host tier follows one another at most, as far as the agent is told: of
+a chain it gives up the end first, and never what is being stored follows. One as long as the tier
+would leave nothing to give up."""
 WINDOW_SHARE: Final = 4
 """One part in so many of the host tier is loaded, or told of ahead, at a time: what is pinned, what
 is read meanwhile and what is written still have room beside it."""
@@ -94,12 +99,20 @@ class Carrier:
     # ---- down and up
 
     def store(
-        self, client: Client, keys: Sequence[bytes], pages: Sequence[Any], parent: bytes = ROOT
+        self,
+        client: Client,
+        keys: Sequence[bytes],
+        pages: Sequence[Any],
+        parent: bytes = ROOT,
+        depth: int = 0,
     ) -> None:
-        """Keep pages that were counted in, as a chain that follows `parent`; returns when they are
-        kept. Raises as `says`, with some of them kept."""
+        """Keep pages that were counted in, which follow `parent`, the last of `depth` pages;
+        returns when they are kept. Raises as `says`, with some of them kept."""
         page_bytes = client.spaces[0].page_bytes
+        chain = max(1, self.host_bytes // CHAIN_SHARE // page_bytes)
         for begin, end in self._parts(len(keys), page_bytes):
+            if (depth + begin) // chain != (depth + begin - 1) // chain:
+                parent = ROOT
             self._tide((end - begin) * page_bytes)
             self._wait_for_memory((end - begin) * page_bytes)
             some, until_s = keys[begin:end], time.monotonic() + WAIT_S
@@ -126,8 +139,22 @@ class Carrier:
                 return source, begin + done
         return source, len(keys)
 
+    def begin(self, client: Client, keys: Sequence[bytes], others: int = 0) -> Coming | None:
+        """Ask for the first of these, which take() copies out; None: there is nothing to wait for,
+        or no room for them beside so many other pages that are coming."""
+        page_bytes = client.spaces[0].page_bytes
+        some = keys[: max(0, self._window(page_bytes) - others)]
+        if not (self.disk_bytes and some) or client.lookup(some).ready == len(some):
+            return None
+        self._tide(len(some) * page_bytes)
+        return Coming(client, some, WAIT_S)
+
+    def take(self, coming: Coming, pages: Sequence[Any]) -> int:
+        """How many of the leading pages came. For the others there is load()."""
+        return coming.take(pages, WAIT_S)
+
     def hint(self, client: Client, keys: Sequence[bytes]) -> None:
-        """These will be loaded next: the first of them come from disk to host memory meanwhile, as
+        """These will be loaded soon: the first of them come from disk to host memory meanwhile, as
         far as there is room for them beside what is loaded now."""
         page_bytes = client.spaces[0].page_bytes
         some = keys[: self._window(page_bytes)]

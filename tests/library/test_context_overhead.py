@@ -45,14 +45,16 @@ class NothingKept:
     def __init__(self, told: list[tuple[bytes, tuple[bytes, ...]]] | None = None) -> None:
         self._told = told
 
-    def put(self, keys: Sequence[bytes], _rows: Any, *, parent: bytes = ROOT) -> None:
+    def put(
+        self, keys: Sequence[bytes], _rows: Any, *, parent: bytes = ROOT, depth: int = 0
+    ) -> None:
         if self._told is not None:
             self._told.append((parent, tuple(keys)))
 
     def fetch(self, _keys: Sequence[bytes], rows: Any) -> None:
         rows.zero_()
 
-    def hint(self, keys: Sequence[bytes]) -> None: ...
+    def expect(self, chains: Sequence[Sequence[bytes]]) -> None: ...
 
     def discard(self, keys: Sequence[bytes]) -> None: ...
 

@@ -122,7 +122,8 @@ class Layer:
             for number, row in enumerate(self.rows):
                 new = self._names.new(blocks)
                 parent = self._names.key(row[-1]) if row else ROOT
-                store.put(self._names.keys(new), self._tail[number, :moved], parent=parent)
+                rows = self._tail[number, :moved]
+                store.put(self._names.keys(new), rows, parent=parent, depth=len(row))
                 there.append(new)
         except NotInTime:
             for new in there:

@@ -52,6 +52,8 @@ class Bringer:
         self._names = names
         self._lane = lane
         self._ahead: tuple[Order, Callable[[], Any]] | None = None
+        self._known: dict[bytes, list[bytes]] = {}
+        """Keys of the pieces that come, by their numbers: for the lane's thread alone."""
         self.brought_bytes = 0
         self.queue = Queue()
 
@@ -99,8 +101,9 @@ class Bringer:
         return self._names.keys(numbers)
 
     def _fill(self, order: Order, then: Order | None, place: Any) -> int:
-        for packed in dict.fromkeys(then.numbers if then is not None else ()):
-            self._store.hint(self._keys(packed))
+        chains = dict.fromkeys((*order.numbers, *(then.numbers if then is not None else ())))
+        self._known = {packed: self._known.get(packed) or self._keys(packed) for packed in chains}
+        self._store.expect([*self._known.values()])
         tokens = (order.bounds.end - order.bounds.first) * self._geometry.block_tokens
         there: dict[bytes, int] = {}
         for sequence, packed in enumerate(order.numbers):
@@ -109,7 +112,7 @@ class Bringer:
                 rows.copy_(place[there[packed], :tokens])
                 continue
             there[packed] = sequence
-            keys = self._keys(packed)
+            keys = self._known[packed]
             self._store.fetch(keys, rows)
             self.brought_bytes += len(keys) * self._geometry.page_bytes
         return tokens

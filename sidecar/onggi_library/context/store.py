@@ -13,6 +13,7 @@ from onggi_core.identity import ROOT
 from onggi_core.quantity import spell_bytes
 from onggi_core.wire.requests import SpaceSpec
 from onggi_library.carrier import Carrier, Says
+from onggi_library.coming import Ahead
 from onggi_library.context.errors import ContextLost, NoRoom, NotInTime
 from onggi_library.context.pages import Pages, Plain
 from onggi_library.manager.ledger import Ledger
@@ -38,15 +39,19 @@ class PageStore:
             self._carrier.close()
             raise
         self._client = self._carrier.client(space)
+        self._ahead = Ahead()
         self._ledger = Ledger(*self._carrier.rooms)
 
-    def put(self, keys: Sequence[bytes], rows: Any, *, parent: bytes = ROOT) -> None:
-        """Keep rows, a page a key, as a chain that follows `parent`. Returns when they are kept.
+    def put(
+        self, keys: Sequence[bytes], rows: Any, *, parent: bytes = ROOT, depth: int = 0
+    ) -> None:
+        """Keep rows, a page a key, that follow the `depth` pages up to `parent`. Returns when they
+        are kept.
         Raises NoRoom and NotInTime with none of them kept, ContextLost if nobody answers."""
         pages = list(self._pages.of(rows, len(keys)))
         self._count_in(len(keys))
         try:
-            self._carrier.store(self._client, keys, pages, parent)
+            self._carrier.store(self._client, keys, pages, parent, depth)
         except NotInTime:
             self.discard(keys)
             raise
@@ -54,7 +59,10 @@ class PageStore:
     def fetch(self, keys: Sequence[bytes], rows: Any) -> None:
         """Fill rows, a page a key, in host memory. Raises NotInTime, ContextLost."""
         pages = self._pages.room_for(rows, len(keys))
-        _, came = self._carrier.load(self._client, keys, list(pages))
+        each, came = list(pages), 0
+        if (coming := self._ahead.pop(keys[0])) is not None:
+            came = self._carrier.take(coming, each)
+        came += self._carrier.load(self._client, keys[came:], each[came:])[1]
         if came < len(keys):
             raise ContextLost(
                 f"some of {len(keys)} blocks that were kept are gone; nothing was computed from "
@@ -62,9 +70,15 @@ class PageStore:
             )
         self._pages.give(pages, rows)
 
-    def hint(self, keys: Sequence[bytes]) -> None:
-        """These will be fetched next: what lies on disk comes to host memory meanwhile."""
-        self._carrier.hint(self._client, keys)
+    def expect(self, chains: Sequence[Sequence[bytes]]) -> None:
+        """These will be fetched next, in this order: what lies on disk comes meanwhile. Nothing
+        else is kept coming."""
+        self._ahead.keep_only({keys[0] for keys in chains})
+        for keys in chains:
+            if keys[0] not in self._ahead:
+                coming = self._carrier.begin(self._client, keys, self._ahead.pages)
+                if coming is not None:
+                    self._ahead.add(keys[0], coming)
 
     def holds(self, keys: Sequence[bytes]) -> bool:
         """Whether all of these are there."""
@@ -73,6 +87,7 @@ class PageStore:
     def discard(self, keys: Sequence[bytes]) -> None:
         """They are worth nothing to anybody from now on."""
         if keys:
+            self._ahead.keep_only(())  # a page that is pinned does not go
             self._client.discard(keys)
             self._ledger.discard(self._cut(len(keys)))
 
@@ -85,6 +100,7 @@ class PageStore:
         return self._carrier.stats()
 
     def close(self) -> None:
+        self._ahead.keep_only(())
         self._client.close()
         self._carrier.close()
 
