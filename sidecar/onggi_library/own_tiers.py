@@ -74,19 +74,19 @@ def host_memory(wanted: Size) -> dict[str, Any]:
     return {"memory": memory, "extent": extent}
 
 
-def disk_bytes(wanted: Size | None, name: str, path: Path, folder: Path) -> int:
+def disk_bytes(wanted: Size | None, name: str, written: str, folder: Path) -> int:
     """What to take of the disk that `folder` is or will be on. wanted: None for what there is less
-    a margin. name, path: as the caller wrote it. Raises ValueError where there is not so much."""
-    room = _room_bytes(name, path, folder)
+    a margin. name, written: as the caller wrote it. Raises ValueError where there is not so much."""
+    room = _room_bytes(name, written, folder)
     if wanted is not None:
         wanted.at_least(DISK_MIN)
         wanted.at_most(DISK_BYTES_MAX, "that is more than a disk tier can be")
-        since = f"the file system of {name} {str(path)!r} has room for {spell_bytes(room)}"
+        since = f"the file system of {name} {written!r} has room for {spell_bytes(room)}"
         return wanted.at_most(room, since).nbytes
     most = room - max(DISK_MARGIN_MIN, room // DISK_MARGIN_SHARE)
     if most < DISK_MIN:
         raise ValueError(
-            f"{name} is {str(path)!r}, whose file system has {spell_bytes(room)} free, and "
+            f"{name} is {written!r}, whose file system has {spell_bytes(room)} free, and "
             f"{spell_bytes(DISK_MARGIN_MIN)} are left to others; use another one, or say how much "
             "to take"
         )
@@ -105,22 +105,22 @@ def path_of(name: str, given: object) -> Path:
     return Path(text).absolute()
 
 
-def usable(name: str, path: Path, folder: Path) -> None:
-    """Make the folder, which is at the path that was written or below it. Raises ValueError where
+def usable(name: str, written: str, folder: Path) -> None:
+    """Make the folder, which is what was written or below it. Raises ValueError where
     nothing can be written."""
-    with told_of(name, path):
+    with told_of(name, written):
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
 
 
 @contextlib.contextmanager
-def told_of(name: str, path: Path) -> Iterator[None]:
+def told_of(name: str, written: str) -> Iterator[None]:
     """What the system says of a folder, as a ValueError that names the argument."""
     try:
         yield
     except (FileExistsError, NotADirectoryError):
         raise ValueError(
-            f"{name} is {str(path)!r}, where a file is in the way; name a folder"
+            f"{name} is {written!r}, where a file is in the way; name a folder"
         ) from None
     except OSError as fault:
         if fault.errno == errno.ENOSPC:
@@ -129,13 +129,13 @@ def told_of(name: str, path: Path) -> Iterator[None]:
             right = f"use a folder that uid {os.geteuid()} may write to"
         said = fault.strerror or str(fault)
         raise ValueError(
-            f"{name} is {str(path)!r}, which cannot be used: {said}; {right}"
+            f"{name} is {written!r}, which cannot be used: {said}; {right}"
         ) from fault
 
 
-def _room_bytes(name: str, path: Path, folder: Path) -> int:
+def _room_bytes(name: str, written: str, folder: Path) -> int:
     """Free, and what the folder has taken: that is to be used again."""
-    with told_of(name, path):
+    with told_of(name, written):
         if folder.is_dir():
             return room_of(folder).room_bytes
         there = next(above for above in folder.parents if above.exists())

@@ -162,7 +162,7 @@ def test_a_disk_that_is_nearly_full_is_told_so(
     folder = tmp_path / "there"
 
     def taken(wanted: Any) -> int:
-        return own_tiers.disk_bytes(wanted, "nvm_path", tmp_path, folder)
+        return own_tiers.disk_bytes(wanted, "nvm_path", str(tmp_path), folder)
 
     with pytest.raises(ValueError, match=rf"^nvm_path is '{tmp_path}', whose file system has .*"):
         taken(None)
@@ -178,8 +178,8 @@ def test_a_disk_that_is_nearly_full_is_told_so(
 def test_what_a_name_has_taken_of_the_disk_counts_as_free_to_it(tmp_path: Path) -> None:
     (tmp_path / "kept").write_bytes(bytes(8 * MIB))
     empty = tmp_path / "empty"
-    there = own_tiers.disk_bytes(None, "nvm_path", tmp_path, tmp_path)
-    other = own_tiers.disk_bytes(None, "nvm_path", tmp_path, empty)
+    there = own_tiers.disk_bytes(None, "nvm_path", ".", tmp_path)
+    other = own_tiers.disk_bytes(None, "nvm_path", ".", empty)
     assert there > other or there == own_tiers.DISK_DEFAULT_MAX
 
 

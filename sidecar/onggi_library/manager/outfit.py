@@ -39,16 +39,22 @@ class OwnAgent:
                     raise ValueError(f"{argument} is {value!r} without nvm_path; {right}")
         settings = own_tiers.host_memory(sizes.asked("cpu_memory", cpu_memory))
         if nvm_path is not None:
-            settings |= self._disk(own_tiers.path_of("nvm_path", nvm_path), nvm_memory, name)
+            settings |= self._disk(nvm_path, nvm_memory, name)
         self._agent = InProcessAgent(policy=PolicyName.LRU, **settings)
         self.socket = str(self._agent.socket)
 
-    def _disk(self, path: Path, nvm_memory: float | str | None, name: str | None) -> dict[str, Any]:
+    def _disk(
+        self,
+        nvm_path: str | os.PathLike[str],
+        nvm_memory: float | str | None,
+        name: str | None,
+    ) -> dict[str, Any]:
+        path, said = own_tiers.path_of("nvm_path", nvm_path), os.fsdecode(nvm_path)
         ours = folder.of_manager(path, name)
         wanted = None if nvm_memory is None else sizes.asked("nvm_memory", nvm_memory)
-        nbytes = own_tiers.disk_bytes(wanted, "nvm_path", path, ours)
-        own_tiers.usable("nvm_path", path, ours)
-        with own_tiers.told_of("nvm_path", path):
+        nbytes = own_tiers.disk_bytes(wanted, "nvm_path", said, ours)
+        own_tiers.usable("nvm_path", said, ours)
+        with own_tiers.told_of("nvm_path", said):
             if name is None:
                 self._path = path
                 folder.make_empty(path)

@@ -234,9 +234,9 @@ def _agent(memory: int | str, disk: int | str, disk_path: Any) -> InProcessAgent
     if disk_path is None and there.nbytes:
         raise there.wrong("name a folder for it: disk_path")
     if disk_path is not None:
-        path = own_tiers.path_of("disk_path", disk_path)
-        nbytes = own_tiers.disk_bytes(there, "disk_path", path, path)
-        own_tiers.usable("disk_path", path, path)
+        path, said = own_tiers.path_of("disk_path", disk_path), os.fsdecode(disk_path)
+        nbytes = own_tiers.disk_bytes(there, "disk_path", said, path)
+        own_tiers.usable("disk_path", said, path)
         settings |= {"disk": nbytes, "disk_path": path}
     return InProcessAgent(policy="lru", **settings)
 
