@@ -18,9 +18,9 @@ from typing import Any, Final
 from onggi_core.quantity import spell_bytes
 from onggi_library import in_process
 from onggi_library.manager.sizes import GIB, MIB, Size
+from onggi_sidecar.agreement import DISK_BYTES_MAX
 from onggi_sidecar.arena.file import extents_within, volume_room_bytes
 from onggi_sidecar.cgroup import memory_limit_bytes, own_bytes
-from onggi_sidecar.config import DISK_BYTES_MAX
 from onggi_sidecar.disk.room import room_of
 
 MEMORY_MIN: Final = 16 * MIB
@@ -76,7 +76,7 @@ def host_memory(wanted: Size) -> dict[str, Any]:
 
 def disk_bytes(wanted: Size | None, name: str, written: str, folder: Path) -> int:
     """What to take of the disk that `folder` is or will be on. wanted: None for what there is less
-    a margin. name, written: as the caller wrote it. Raises ValueError where there is not so much."""
+    a margin. name, written: as the caller wrote it. Raises ValueError if there is not so much."""
     room = _room_bytes(name, written, folder)
     if wanted is not None:
         wanted.at_least(DISK_MIN)
@@ -128,9 +128,7 @@ def told_of(name: str, written: str) -> Iterator[None]:
         else:
             right = f"use a folder that uid {os.geteuid()} may write to"
         said = fault.strerror or str(fault)
-        raise ValueError(
-            f"{name} is {written!r}, which cannot be used: {said}; {right}"
-        ) from fault
+        raise ValueError(f"{name} is {written!r}, which cannot be used: {said}; {right}") from fault
 
 
 def _room_bytes(name: str, written: str, folder: Path) -> int:
