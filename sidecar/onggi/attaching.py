@@ -22,7 +22,7 @@ def attach(link: Link, wait_s: float) -> bool:
     while True:
         left_s = until_s - link.now_s()
         found = link.session(max(left_s, session.ATTACH_DEADLINE_S))
-        if found is not None and link.check(found):
+        if found is not None and link.check(found) and not found.channel.hung_up:
             return True
         if link.closed or until_s - link.now_s() <= TRY_AGAIN_S:
             return False

@@ -82,7 +82,10 @@ class Client:
     def attached(self) -> bool:
         """True if there is a session; tries to attach when it is time to."""
         session = self._link.session()
-        return session is not None and (not session.channel.hung_up or self._link.check(session))
+        if session is None or not session.channel.hung_up:
+            return session is not None
+        self._link.check(session)  # which notices it, behind a last answer at the second time
+        return False
 
     def attach(self, wait_s: float) -> bool:
         """Attach, and wait up to wait_s for an agent that is not there yet or slow to answer: for a

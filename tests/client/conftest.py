@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from onggi import session
 from onggi_sidecar.install_client import install_client
 
 
@@ -162,6 +163,13 @@ def make_rank(request: pytest.FixtureRequest, sglang: Any) -> Iterator[Any]:
     yield make
     for rank in made:
         rank.storage.close()
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Attaching takes as long as it does: the agent is a thread here, and a busy machine may let it
+    wait."""
+    monkeypatch.setattr(session, "ATTACH_DEADLINE_S", 30.0)
 
 
 class Clock:

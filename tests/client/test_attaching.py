@@ -69,3 +69,23 @@ def test_a_closed_client_waits_for_nobody(agent: Any) -> None:
     client = Client(agent.socket_path, spaces=[SPACE])
     client.close()
     assert not client.attach(wait_s=float("inf"))
+
+
+def test_a_session_that_has_ended_behind_its_last_answers_is_none(make_agent: Any) -> None:
+    """One look at the stream took in the answers, and the end was seen at the next one."""
+    agent = make_agent()
+    client = Client(agent.socket_path, spaces=[SPACE], clock=lambda: 1000.0)
+    for end in ("attached", "attach"):
+        assert client.attach(wait_s=LONG_S)
+        number = client.session_number
+        done = len(agent.ops)
+        client.prefetch_begin([b"k" * 16])
+        while len(agent.ops) == done:
+            time.sleep(0.002)
+        agent.restart()
+        if end == "attached":
+            assert not client.attached
+        else:
+            assert client.attach(wait_s=LONG_S)
+            assert client.session_number != number
+    client.close()

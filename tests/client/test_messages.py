@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from onggi import Client, SpaceSpec, advice, fingerprint, session
+from onggi import Client, SpaceSpec, advice, fingerprint
 from onggi.patience import BACKOFF_FIRST_S
 from onggi_core.wire import requests
 from onggi_core.wire.frame import Status
@@ -19,10 +19,7 @@ SPACE = SpaceSpec(fingerprint({"model": "m"}), 8192, 16)
 KEY = [b"k" * 16]
 
 
-@pytest.fixture(autouse=True)
-def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The agent is a thread here, and a busy machine may let it wait."""
-    monkeypatch.setattr(session, "ATTACH_DEADLINE_S", 30.0)
+pytestmark = pytest.mark.usefixtures("patient")
 
 
 def said_to(client: Client, caplog: pytest.LogCaptureFixture) -> str:

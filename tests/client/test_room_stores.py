@@ -22,6 +22,8 @@ PAGE = 4096
 SPACE = SpaceSpec(b"f" * 16, PAGE, 16)
 BLOCKS = 8
 
+pytestmark = pytest.mark.usefixtures("patient")
+
 
 @pytest.fixture
 def client(agent: Any, clock: Any) -> Iterator[Client]:
