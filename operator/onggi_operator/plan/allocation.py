@@ -7,7 +7,6 @@ from typing import Any, Final
 
 from onggi_operator.kube.reflector import Key
 from onggi_operator.observe.fleet import NodeSnapshot
-from onggi_operator.plan.claims import listens
 from onggi_operator.plan.grants import NodePlan
 from onggi_operator.plan.quotas import QuotaShare
 from onggi_operator.plan.rebalance import UNIT_BYTES
@@ -44,18 +43,19 @@ def look_at(node: NodeSnapshot, plan: NodePlan, *, now_s: float) -> NodeFindings
     short: set[Key] = set()
     blocked: set[Key] = set()
     room_bytes, takers = plan.offered_bytes, 0
+    told, sizes, resizes = plan.told, plan.sharing.sizes, plan.resizes
     for one, claim in zip(node.agents, plan.claims, strict=True):
-        room_bytes -= max(claim.charged_bytes, plan.told.get(one.uid, 0))
-        if not listens(claim):
+        uid = one.uid
+        room_bytes -= max(claim.charged_bytes, told.get(uid, 0))
+        if not claim.listens:
             continue
         takers += 1
-        key = (one.namespace, one.pool)
         if one.ready_bytes < claim.floor_bytes and now_s - one.began_s > BELOW_MIN_S:
-            below.setdefault(key, set()).add(one.uid)
-        if plan.sharing.sizes[one.uid] < claim.ceiling_bytes:
-            short.add(key)
-        if plan.resizes.get(one.uid) in BLOCKED_STATES:
-            blocked.add(key)
+            below.setdefault((one.namespace, one.pool), set()).add(uid)
+        if sizes[uid] < claim.ceiling_bytes:
+            short.add((one.namespace, one.pool))
+        if resizes and resizes.get(uid) in BLOCKED_STATES:
+            blocked.add((one.namespace, one.pool))
     # Even shares are whole units: what no unit for each is left of is nobody's.
     full = frozenset(short) if room_bytes < max(1, takers) * UNIT_BYTES else frozenset[Key]()
     return NodeFindings({key: frozenset(uids) for key, uids in below.items()}, full | blocked)

@@ -12,18 +12,15 @@ def claim_of(one: AgentSnapshot, pool: Pool | None, now_s: float, fresh_s: float
     ceiling = one.sizes.memory_max_bytes
     if pool is not None and one.held is not None:
         ceiling = max(floor, min(ceiling, pool.memory.max_bytes))
+    held_bytes = None if one.held is None else one.held.host_bytes
+    speaks = not one.gone and one.heard_s is not None and now_s - one.heard_s <= fresh_s
     return Claim(
-        uid=one.uid,
-        floor_bytes=floor,
-        ceiling_bytes=ceiling,
-        granted_bytes=one.granted_bytes,
-        answered_bytes=one.answered_bytes,
-        held_bytes=None if one.held is None else one.held.host_bytes,
-        newborn=one.newborn,
-        speaks=not one.gone and one.heard_s is not None and now_s - one.heard_s <= fresh_s,
+        one.uid,
+        floor,
+        ceiling,
+        one.granted_bytes,
+        one.answered_bytes,
+        held_bytes,
+        speaks,
+        one.newborn,
     )
-
-
-def listens(claim: Claim) -> bool:
-    """Whether what it is told now reaches it, and what it has is known."""
-    return claim.speaks and claim.held_bytes is not None

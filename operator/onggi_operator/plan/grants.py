@@ -6,9 +6,10 @@ from types import MappingProxyType
 from typing import Final
 
 from onggi_operator.kube.reflector import Key
+from onggi_operator.observe.agent_request import AgentRequest
 from onggi_operator.observe.fleet import AgentSnapshot, NodeSnapshot
 from onggi_operator.placement import Rebalance
-from onggi_operator.plan.claims import claim_of, listens
+from onggi_operator.plan.claims import claim_of
 from onggi_operator.plan.ledger import Claim, Room, settle
 from onggi_operator.plan.quotas import QuotaShare
 from onggi_operator.plan.rebalance import UNIT_BYTES, Sharing, Taker, Why, share_out
@@ -57,7 +58,7 @@ class NodePlan:
 def offered_bytes(node: NodeSnapshot, *, share: float) -> int:
     """What somebody set for the node, or what agents' pods asked for and a share of what nobody
     asked for. At least what was promised to pods, which the scheduler has made sure of."""
-    promised = sum(agent.sizes.memory_bytes for agent in node.agents)
+    promised = sum([agent.sizes.memory_bytes for agent in node.agents])
     if node.own is not None and node.own.offer_bytes is not None:
         return max(promised, node.own.offer_bytes)
     spare = max(0, node.node.memory_bytes - node.requested_bytes)
@@ -80,34 +81,31 @@ def plan_node(
     is not `settled` there may be agents that nobody knows, so nobody is given more."""
     offered = offered_bytes(node, share=share)
     pairs = [(one, pools.get((one.namespace, one.pool))) for one in node.agents]
-    found = ((one, request_of(one, pool, resizing)) for one, pool in pairs)
-    requests = {one.uid: request for one, request in found if request is not None}
-    claims = [
-        bounded(
-            one,
-            _capped(claim_of(one, pool, now_s, fresh_s), quotas.get((one.namespace, one.pool))),
-            resizing,
-        )
-        for one, pool in pairs
-    ]
-    budget = offered - sum(c.surely_held_bytes for c in claims if not listens(c))
+    requests = _requests(pairs, resizing)
+    claims = [claim_of(one, pool, now_s, fresh_s) for one, pool in pairs]
+    if quotas:
+        claims = [_capped(*two, quotas) for two in zip(node.agents, claims, strict=True)]
+    if resizing.blocked:
+        claims = [bounded(*two, resizing) for two in zip(node.agents, claims, strict=True)]
+    budget = offered - sum([c.surely_held_bytes for c in claims if not c.listens])
     looked = settled and node.since_look_s >= _interval_s(pairs)
-    turns = {one.uid: looked and _is_turn(one, pool, now_s) for one, pool in pairs}
 
     def takers(*allowed: Rebalance) -> list[Taker]:
         return [
-            _taker(one, pool, claim, turns[one.uid], allowed, now_s)
+            _taker(one, pool, claim, looked and _is_turn(one, pool, now_s), allowed, now_s)
             for (one, pool), claim in zip(pairs, claims, strict=True)
-            if listens(claim)
+            if claim.listens
         ]
 
     sharing = share_out(takers(Rebalance.AUTO), budget)
     advised = sharing
     if any(pool and pool.placement.rebalance is Rebalance.DRY_RUN for _, pool in pairs):
         advised = share_out(takers(Rebalance.AUTO, Rebalance.DRY_RUN), budget)
-    rooms = _rooms(node.agents, quotas)
+    rooms = _rooms(node.agents, quotas) if quotas else {}
     by_agent = {
-        one.uid: rooms[key] for one in node.agents if (key := (one.namespace, one.pool)) in rooms
+        one.uid: rooms[key]
+        for one in (node.agents if rooms else ())
+        if (key := (one.namespace, one.pool)) in rooms
     }
     told = settle(claims, sharing.sizes, offered if settled else 0, by_agent)
     return NodePlan(
@@ -128,6 +126,15 @@ def plan_node(
     )
 
 
+def _requests(
+    pairs: Sequence[tuple[AgentSnapshot, Pool | None]], resizing: Resizing
+) -> dict[str, AgentRequest]:
+    if not resizing.allowed:
+        return {}
+    found = ((one.uid, request_of(one, pool, resizing)) for one, pool in pairs)
+    return {uid: request for uid, request in found if request is not None}
+
+
 def _resize_states(
     pairs: Sequence[tuple[AgentSnapshot, Pool | None]], resizing: Resizing
 ) -> dict[str, ResizeState]:
@@ -142,8 +149,9 @@ def _rooms(agents: Iterable[AgentSnapshot], quotas: Mapping[Key, QuotaShare]) ->
     return {key: Room(room_bytes) for key, room_bytes in bounds.items() if room_bytes is not None}
 
 
-def _capped(claim: Claim, quota: QuotaShare | None) -> Claim:
+def _capped(one: AgentSnapshot, claim: Claim, quotas: Mapping[Key, QuotaShare]) -> Claim:
     """Of agents that listen; what others may hold is what it is."""
+    quota = quotas.get((one.namespace, one.pool))
     if quota is None or (cap := quota.caps.get(claim.uid)) is None:
         return claim
     return replace(claim, ceiling_bytes=max(claim.floor_bytes, min(claim.ceiling_bytes, cap)))

@@ -39,6 +39,8 @@ class Claim:
     newborn: bool = False
     charged_bytes: int = field(init=False)
     """What it may hold by the most that is known. Reckoned once: a plan asks seven times."""
+    listens: bool = field(init=False)
+    """Whether what it is told now reaches it, and what it has is known."""
 
     def __post_init__(self) -> None:
         if self.held_bytes is None:
@@ -47,6 +49,7 @@ class Claim:
             told = (self.granted_bytes or 0, self.answered_bytes or 0)
             charged = max(self.floor_bytes, self.held_bytes, *told)
         object.__setattr__(self, "charged_bytes", charged)
+        object.__setattr__(self, "listens", self.speaks and self.held_bytes is not None)
 
     @property
     def surely_held_bytes(self) -> int:
@@ -82,7 +85,7 @@ def settle(
     makes when it is reported and not when it is told. Who is first in line (the least granted, so
     that nobody waits for ever) gets all it lacks before the next gets any: more room never means
     less for anyone. Whoever has no target keeps what it has."""
-    heard = [claim for claim in claims if claim.speaks and claim.held_bytes is not None]
+    heard = [claim for claim in claims if claim.listens]
     told: dict[str, int] = {}
     room_bytes = offered_bytes - charged(claims)
     for claim in sorted(heard, key=lambda claim: (claim.charged_bytes, claim.uid)):

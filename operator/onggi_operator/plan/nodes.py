@@ -1,7 +1,7 @@
 """From a node's plan to the status of its KVCacheNode."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from onggi_core.quantity import format_size
@@ -43,6 +43,21 @@ class ToldMove:
     reason: Why
     message: str
     dry_run: bool
+    field: Mapping[str, Any] = field(init=False, compare=False)
+    """As a status has it."""
+
+    def __post_init__(self) -> None:
+        told = {
+            "podUID": self.uid,
+            "namespace": self.namespace,
+            "pod": self.pod,
+            "fromBytes": self.from_bytes,
+            "toBytes": self.to_bytes,
+            "reason": self.reason.value,
+            "message": self.message,
+            "dryRun": self.dry_run,
+        }
+        object.__setattr__(self, "field", told)
 
 
 def told_moves(
@@ -90,19 +105,6 @@ def _told(
     )
 
 
-def move_field(move: ToldMove) -> dict[str, Any]:
-    return {
-        "podUID": move.uid,
-        "namespace": move.namespace,
-        "pod": move.pod,
-        "fromBytes": move.from_bytes,
-        "toBytes": move.to_bytes,
-        "reason": move.reason.value,
-        "message": move.message,
-        "dryRun": move.dry_run,
-    }
-
-
 def node_status(
     node: NodeSnapshot, plan: NodePlan, moves: Sequence[ToldMove], *, now: str
 ) -> dict[str, Any]:
@@ -120,7 +122,7 @@ def node_status(
         "granted": {"memoryBytes": granted},
         "grants": grants[:GRANTS_MAX],
         "measured": measured,
-        "moves": [move_field(move) for move in moves[:MOVES_MAX]],
+        "moves": [move.field for move in moves[:MOVES_MAX]],
         "display": {
             "host": f"{format_size(granted)}/{format_size(plan.offered_bytes)}"
             + (f" ({unheard} unheard)" if unheard else ""),
@@ -141,35 +143,37 @@ def _grants(node: NodeSnapshot, plan: NodePlan, now: str) -> list[dict[str, Any]
     }
     grants = []
     for agent, claim in zip(node.agents, plan.claims, strict=True):
-        old = before.get(agent.uid)
+        uid = agent.uid
+        old = before.get(uid)
         unheard = claim.held_bytes is None and not claim.newborn
         known_bytes = old["memoryBytes"] if old else 0
         size = max(claim.floor_bytes, known_bytes) if unheard else claim.charged_bytes
-        since = old["since"] if old and old["memoryBytes"] == size and "since" in old else now
-        grants.append(
-            {
-                "podUID": agent.uid,
-                "namespace": agent.namespace,
-                "pod": agent.pod,
-                "pool": agent.pool,
-                "memoryBytes": size,
-                "diskBytes": agent.held.disk_bytes if agent.held else agent.sizes.disk_bytes,
-                "since": since,
-                **({"unheard": True} if unheard else {}),
-                **({"resize": plan.resizes[agent.uid].value} if agent.uid in plan.resizes else {}),
-            }
-        )
+        grant = {
+            "podUID": uid,
+            "namespace": agent.namespace,
+            "pod": agent.pod,
+            "pool": agent.pool,
+            "memoryBytes": size,
+            "diskBytes": agent.held.disk_bytes if agent.held else agent.sizes.disk_bytes,
+            "since": old["since"] if old and known_bytes == size and "since" in old else now,
+        }
+        if unheard:
+            grant["unheard"] = True
+        if uid in plan.resizes:
+            grant["resize"] = plan.resizes[uid].value
+        grants.append(grant)
     return grants
 
 
 def _measured(node: NodeSnapshot, plan: NodePlan) -> dict[str, int]:
-    heard = [agent for agent in node.agents if agent.held is not None]
+    held = [agent.held for agent in node.agents if agent.held is not None]
+    used = [agent.used for agent in node.agents if agent.held is not None]
     return {
-        "agents": sum(claim.speaks for claim in plan.claims),
-        "heldMemoryBytes": sum(agent.held.host_bytes for agent in heard if agent.held),
-        "heldDiskBytes": sum(agent.held.disk_bytes for agent in heard if agent.held),
-        "usedMemoryBytes": sum(agent.used.host_bytes for agent in heard),
-        "usedDiskBytes": sum(agent.used.disk_bytes for agent in heard),
+        "agents": sum([claim.speaks for claim in plan.claims]),
+        "heldMemoryBytes": sum([tiers.host_bytes for tiers in held]),
+        "heldDiskBytes": sum([tiers.disk_bytes for tiers in held]),
+        "usedMemoryBytes": sum([tiers.host_bytes for tiers in used]),
+        "usedDiskBytes": sum([tiers.disk_bytes for tiers in used]),
     }
 
 

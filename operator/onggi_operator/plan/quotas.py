@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from onggi_operator.observe.fleet import AgentSnapshot
-from onggi_operator.plan.claims import claim_of, listens
+from onggi_operator.plan.claims import claim_of
 from onggi_operator.plan.ledger import Claim, charged
 from onggi_operator.plan.rebalance import UNIT_BYTES, even_share
 from onggi_operator.pool import Pool
@@ -58,8 +58,8 @@ def plan_quota(
     over_disk = hard.disk_bytes is not None and used.disk_bytes > hard.disk_bytes
     if hard.memory_bytes is None:
         return QuotaShare(hard, used, {}, None, exceeded=over_disk)
-    listening = [claim for claim in claims if listens(claim)]
-    deaf_bytes = sum(claim.surely_held_bytes for claim in claims if not listens(claim))
+    listening = [claim for claim in claims if claim.listens]
+    deaf_bytes = sum(claim.surely_held_bytes for claim in claims if not claim.listens)
     budget_bytes = hard.memory_bytes - deaf_bytes
     targets = {one.uid: one.target_bytes for one in agents}
     caps, reached = _caps(listening, targets, before.caps if before else {}, budget_bytes)

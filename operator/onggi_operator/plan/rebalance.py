@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from operator import attrgetter
 from typing import Final
 
 from onggi_operator.plan.worth import Worth
@@ -86,14 +87,14 @@ class Sharing:
 
 def share_out(takers: Sequence[Taker], budget_bytes: int) -> Sharing:
     """The same takers and budget give the same answer, whatever their order."""
-    ranked = sorted(takers, key=lambda taker: taker.uid)
+    ranked = sorted(takers, key=attrgetter("uid"))
     sizes = {one.uid: max(one.floor_bytes, one.now_bytes) for one in ranked}
     _cut(ranked, sizes, budget_bytes)
     after_cut = dict(sizes)
     _fill(ranked, sizes, budget_bytes)
     after_fill = dict(sizes)
     movable = [one for one in ranked if one.step_bytes and one.worth is not None]
-    promised, wanted = _promise(movable, after_fill)
+    promised, wanted = _promise(movable, after_fill) if movable else (0.0, 0.0)
     if promised > 0 and promised >= wanted:
         stepped = {one.uid: _reach(one, sizes[one.uid], after_cut[one.uid]) for one in movable}
         _exchange(movable, sizes, stepped)
@@ -130,37 +131,43 @@ def _fill(takers: Sequence[Taker], sizes: dict[str, int], budget_bytes: int) -> 
     """Free memory goes to those of whom nothing is known, up to an even share; then to those whom
     it brings something. The rest stays free: held memory that brings nothing serves nobody."""
     room_bytes = budget_bytes - sum(sizes.values())
-    unknown = room_bytes > 0 and any(one.worth is None for one in takers)
+    if room_bytes <= 0:
+        return
+    unknown = any(one.worth is None for one in takers)
     even_bytes = even_share(map(_bounds, takers), budget_bytes) if unknown else 0
-    begun = dict(sizes)
-    known: dict[tuple[str, int, int], float] = {}  # only who was given some last ranks anew
+    lacks = {one.uid: _lacks(one, sizes[one.uid], even_bytes) for one in takers}
+    lacking = {one.uid: one for one in takers if lacks[one.uid] > 0}
     unit = max(UNIT_BYTES, _whole(room_bytes // PARTS_MAX))
-    while room_bytes > 0:
-        best: Taker | None = None
-        best_rank = (0.0, 0)
-        for one in takers:
-            size = sizes[one.uid]
-            most = min(unit, room_bytes)
-            more = min(most, _lacks(one, size, begun[one.uid], even_bytes))
-            if more <= 0:
-                continue
-            asked = (one.uid, size, more)
-            if asked not in known:
-                known[asked] = float("inf") if one.worth is None else one.gain(size, more) / more
-            rank = (known[asked], -size)
-            if rank[0] > 0 and (best is None or rank > best_rank):
-                best, best_rank = one, rank
-        if best is None:
+    part, ranks = 0, dict[str, _Rank]()
+    while room_bytes > 0 and lacking:
+        if part != min(unit, room_bytes):
+            part = min(unit, room_bytes)
+            ranks = {uid: _rank(one, sizes[uid], lacks[uid], part) for uid, one in lacking.items()}
+        uid = max(ranks, key=ranks.__getitem__)
+        if ranks[uid][0] <= 0:
             return
-        size, most = sizes[best.uid], min(unit, room_bytes)
-        given = min(most, _lacks(best, size, begun[best.uid], even_bytes))
-        sizes[best.uid] = size + given
+        given = min(part, lacks[uid])
+        sizes[uid] += given
+        lacks[uid] -= given
         room_bytes -= given
+        if lacks[uid] > 0:
+            ranks[uid] = _rank(lacking[uid], sizes[uid], lacks[uid], part)
+        else:
+            del lacking[uid], ranks[uid]
 
 
-def _lacks(one: Taker, size: int, begun: int, even_bytes: int) -> int:
-    """How much more it may have, if there is room."""
-    bound = even_bytes if one.worth is None else begun + one.step_bytes
+_Rank = tuple[float, int]
+
+
+def _rank(one: Taker, size: int, lacks: int, part: int) -> _Rank:
+    """What a byte of the next part brings; of equals the smallest comes first."""
+    more = min(part, lacks)
+    return (float("inf") if one.worth is None else one.gain(size, more) / more), -size
+
+
+def _lacks(one: Taker, size: int, even_bytes: int) -> int:
+    """How much more it may have, if there is room, than its size so far."""
+    bound = even_bytes if one.worth is None else size + one.step_bytes
     return min(one.ceiling_bytes, bound) - size
 
 

@@ -15,7 +15,6 @@ from typing import Final
 from onggi_operator.observe.agent_request import BELOW_LIMIT_BYTES, AgentRequest
 from onggi_operator.observe.fleet import AgentSnapshot
 from onggi_operator.placement import Resize
-from onggi_operator.plan.claims import listens
 from onggi_operator.plan.ledger import Claim
 from onggi_operator.plan.rebalance import UNIT_BYTES
 from onggi_operator.pool import Pool
@@ -97,7 +96,7 @@ def bounded(one: AgentSnapshot, claim: Claim, resizing: Resizing) -> Claim:
     """An agent that is blocked has no more to come to than its node lets its pod request; what it
     holds it keeps."""
     blocked = resizing.blocked.get(one.uid)
-    if blocked is None or not listens(claim):
+    if blocked is None or not claim.listens:
         return claim
     held_bytes = one.held.host_bytes if one.held is not None else 0
     most_bytes = max(claim.floor_bytes, blocked.arena_bytes, held_bytes)
@@ -113,10 +112,12 @@ def plan_resizes(
 ) -> tuple[AskMemory, ...]:
     """After the ledger settled. `requests` are of those that have to be in step. What an agent was
     told and may not hold yet counts as much as what it holds: the request is to be there first."""
+    if not requests:
+        return ()
     asks = []
     for one, claim in zip(agents, claims, strict=True):
         request = requests.get(one.uid)
-        if request is None or not listens(claim) or one.deleting:
+        if request is None or not claim.listens or one.deleting:
             continue
         size_bytes = max(claim.charged_bytes, told.get(one.uid, 0))
         wanted_bytes = request.goes_with(size_bytes)

@@ -12,7 +12,7 @@ from onggi_operator.plan.allocation import NOTHING_KNOWN, Allocation, quota_fiel
 from onggi_operator.plan.census import Census, beats_of, census
 from onggi_operator.plan.conditions import Finding, Reason, Status, Type, written
 from onggi_operator.plan.findings import findings
-from onggi_operator.plan.nodes import ToldMove, move_field
+from onggi_operator.plan.nodes import ToldMove
 from onggi_operator.plan.room import plan_room
 from onggi_operator.plan.warm import plan_nodes
 
@@ -58,7 +58,7 @@ def plan_status(
         "missed": [{"pod": pod.name, "created": pod.created} for pod in _newest(pods.missed)],
         "nodes": plan_nodes(world, pods, node_uids, now_s=now_s, now=now),
         "roomNodes": plan_room(world, pods, rooms, now_s=now_s),
-        "moves": [{"node": move.node, **move_field(move)} for move in moves[:LISTED_MAX]],
+        "moves": [{"node": move.node, **move.field} for move in moves[:LISTED_MAX]],
         "quota": quota_field(allocated.quota, world.status.get("quota")),
         "capacity": capacity,
         "used": used,

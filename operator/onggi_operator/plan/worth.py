@@ -3,7 +3,7 @@
 from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property
 from typing import Final
 
 DISK_HIT_WORTH: Final = 0.9
@@ -13,47 +13,60 @@ spares nine tenths of what one from memory does."""
 
 Point = tuple[int, float]
 
-KEPT_MAX: Final = 20_000
-"""Answers remembered: rounds come several times as often as an agent's reports, and until the next
-of these nothing changes. One an agent, at 1.5 KiB."""
-
 
 @dataclass(frozen=True, slots=True)
-class Worth:
-    """`hull` rises, ever less steeply: the least such line above what was measured. Judged by it,
-    sizes can be compared a little at a time, and a cliff in the curve (a loop that does not fit)
-    draws memory as much as its height is worth over the way there."""
+class _Hull:
+    """The least line above what was measured that rises ever less steeply. Judged by it, sizes can
+    be compared a little at a time, and a cliff in the curve (a loop that does not fit) draws memory
+    as much as its height is worth over the way there."""
 
-    hull: tuple[Point, ...]
+    sizes: tuple[int, ...]
+    values: tuple[float, ...]
 
     def at(self, size_bytes: int) -> float:
-        """Tokens a second; beyond what was measured, no more than there."""
-        place = bisect_right(self.hull, size_bytes, key=lambda point: point[0])
-        if place == len(self.hull):
-            return self.hull[-1][1]
-        (left, low), (right, high) = self.hull[place - 1], self.hull[place]
-        return low + (high - low) * (size_bytes - left) / (right - left)
+        """Beyond what was measured, no more than there."""
+        sizes, values = self.sizes, self.values
+        place = bisect_right(sizes, size_bytes)
+        if place == len(sizes):
+            return values[-1]
+        left, low = sizes[place - 1], values[place - 1]
+        return low + (values[place] - low) * (size_bytes - left) / (sizes[place] - left)
 
 
-@lru_cache(KEPT_MAX)
+@dataclass(frozen=True)
+class Worth:
+    """Of a curve of (bytes, share of what is asked for that hits), which is not empty, and how much
+    is asked for. What lies on disk beside the memory is hit anyway, for a little less. The line is
+    drawn once somebody asks: in most rounds it is nobody's turn on a node, and nobody does."""
+
+    curve: tuple[Point, ...]
+    tokens_per_s: float
+    disk_bytes: int
+
+    def at(self, size_bytes: int) -> float:
+        """Tokens a second."""
+        return self._line.at(size_bytes)
+
+    @cached_property
+    def _line(self) -> _Hull:
+        measured = _hull([(0, 0.0), *self.curve])
+        disk_bytes = self.disk_bytes
+        on_disk = measured.at(disk_bytes) if disk_bytes > 0 else 0.0
+        points = []
+        for size_bytes in {0, disk_bytes, *(size for size, _ in self.curve)}:
+            share = measured.at(size_bytes)
+            spared = share + DISK_HIT_WORTH * max(0.0, on_disk - share)
+            points.append((size_bytes, self.tokens_per_s * spared))
+        return _hull(points)
+
+
 def worth_of(curve: tuple[Point, ...], *, tokens_per_s: float, disk_bytes: int = 0) -> Worth | None:
-    """From a curve of (bytes, share of what is asked for that hits) and how much is asked for. None
-    without a curve. What lies on disk beside the memory is hit anyway, for a little less."""
-    if not curve:
-        return None
-    measured = Worth(_hull([(0, 0.0), *curve]))
-    on_disk = measured.at(disk_bytes) if disk_bytes > 0 else 0.0
-    sizes = {0, disk_bytes, *(size for size, _ in curve)}
-
-    def value(size_bytes: int) -> float:
-        share = measured.at(size_bytes)
-        return share + DISK_HIT_WORTH * max(0.0, on_disk - share)
-
-    return Worth(_hull((size, tokens_per_s * value(size)) for size in sizes))
+    """None without a curve."""
+    return Worth(curve, tokens_per_s, disk_bytes) if curve else None
 
 
-def _hull(points: Iterable[Point]) -> tuple[Point, ...]:
-    """The upper hull, never falling: less is held where more would do no good."""
+def _hull(points: Iterable[Point]) -> _Hull:
+    """Never falling: less is held where more would do no good."""
     hull: list[Point] = []
     for x, measured in sorted(points):
         y = max(measured, hull[-1][1]) if hull else measured
@@ -63,7 +76,7 @@ def _hull(points: Iterable[Point]) -> tuple[Point, ...]:
             hull[-1] = (x, y)
         else:
             hull.append((x, y))
-    return tuple(hull)
+    return _Hull(tuple(size for size, _ in hull), tuple(value for _, value in hull))
 
 
 def _is_under(left: Point, middle: Point, right: Point) -> bool:
