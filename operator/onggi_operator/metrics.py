@@ -8,7 +8,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from onggi_operator.observe.world import PoolSnapshot
-from onggi_operator.plan.census import beats_of, census
+from onggi_operator.plan.census import census
 
 LABELS = ("namespace", "pool")
 
@@ -56,10 +56,9 @@ class PoolMetrics(Collector):
             seen = census(pool, now_s=self._clock())
             for state in ("matched", "injected", "ready", "skipped", "missed"):
                 pods.add_metric((*key, state), len(getattr(seen, state)))
-            beats = beats_of(pool, seen)
             for family, sizes in (
-                (capacity, [beat.capacity for beat in beats]),
-                (used, [beat.used for beat in beats]),
+                (capacity, [beat.capacity for beat in seen.beats]),
+                (used, [beat.used for beat in seen.beats]),
             ):
                 family.add_metric((*key, "host"), sum(size.host_bytes for size in sizes))
                 family.add_metric((*key, "disk"), sum(size.disk_bytes for size in sizes))

@@ -85,25 +85,22 @@ class NodeRounds:
         """Grant what is to be granted, and note what is to be written. Asks nobody, so it goes on
         while the API server is away."""
         with self._times.planning():
-            with self._times.thinking():
-                names = self._fleet.look(now_s=self._clock())
-                self._resizer.begin(now_s=self._clock())
-                there = set(names)
-                self._moves = {n: moves for n, moves in self._moves.items() if n in there}
-                self._written_s = {n: at_s for n, at_s in self._written_s.items() if n in there}
-                self.rooms = {n: room for n, room in self.rooms.items() if n in there}
-                self._share_quotas()
+            names = self._fleet.look(now_s=self._clock())
+            self._resizer.begin(now_s=self._clock())
+            there = set(names)
+            self._moves = {n: moves for n, moves in self._moves.items() if n in there}
+            self._written_s = {n: at_s for n, at_s in self._written_s.items() if n in there}
+            self.rooms = {n: room for n, room in self.rooms.items() if n in there}
+            self._share_quotas()
             self._due = []
             found: list[NodeFindings] = []
             for name in names:
-                with self._times.thinking():
-                    write = self._plan(name, now, found)
+                write = self._plan(name, now, found)
                 if write is not None:
                     self._due.append(write)
                 await self._times.breathe()
-            with self._times.thinking():
-                self._allocations = gathered(found)
-                self.rooms = dict(sorted(self.rooms.items(), key=lambda one: (-one[1], one[0])))
+            self._allocations = gathered(found)
+            self.rooms = dict(sorted(self.rooms.items(), key=lambda one: (-one[1], one[0])))
 
     def due(self) -> list[Waiting[Write]]:
         """What the last plan noted; each raises Unreachable."""

@@ -119,26 +119,24 @@ class Reconciler:
 
     async def _plan_pools(self, now_s: float, now: str) -> list[Waiting[Write]]:
         """Pools whose status is to be written."""
-        with self._times.thinking():
-            snapshot = self._world.snapshot(now_s=now_s)
-            keys = {pool.key for pool in snapshot}
-            self._written_s = {key: at_s for key, at_s in self._written_s.items() if key in keys}
-            node_uids, moves = self._nodes.node_uids(), self._nodes.moves()
+        snapshot = self._world.snapshot(now_s=now_s)
+        keys = {pool.key for pool in snapshot}
+        self._written_s = {key: at_s for key, at_s in self._written_s.items() if key in keys}
+        node_uids, moves = self._nodes.node_uids(), self._nodes.moves()
         due: list[Waiting[Write]] = []
         for pool in snapshot:
-            with self._times.thinking():
-                wanted = plan_status(
-                    pool,
-                    now_s=now_s,
-                    now=now,
-                    moves=moves[pool.key],
-                    node_uids=node_uids,
-                    allocated=self._nodes.allocation_of(pool.key),
-                    rooms=self._nodes.rooms,
-                )
-                if (why := self._why_due(pool, wanted, now_s)) is not None:
-                    write = partial(self._write, pool, wanted, now_s, now)
-                    due.append(Waiting(why, self._written_s.get(pool.key, 0.0), write))
+            wanted = plan_status(
+                pool,
+                now_s=now_s,
+                now=now,
+                moves=moves[pool.key],
+                node_uids=node_uids,
+                allocated=self._nodes.allocation_of(pool.key),
+                rooms=self._nodes.rooms,
+            )
+            if (why := self._why_due(pool, wanted, now_s)) is not None:
+                write = partial(self._write, pool, wanted, now_s, now)
+                due.append(Waiting(why, self._written_s.get(pool.key, 0.0), write))
             await self._times.breathe()
         return due
 

@@ -21,8 +21,8 @@ BUCKETS_S: Final = (0.05, 0.1, 0.2, 0.4, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0)
 
 
 class RoundTimes:
-    """`planning` goes around what a round plans, awaits and all; `thinking` around each part of it
-    that awaits nothing, and `breathe` between these; `end` at the round's end."""
+    """`planning` goes around what a round plans, which awaits nothing but `breathe`; `end` is at the
+    round's end."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._rounds = Histogram(
@@ -37,26 +37,25 @@ class RoundTimes:
             registry=registry,
         )
         self._planned_s = 0.0
+        self._cpu_s = 0.0
+        """Of this thread, when what is planned now began, or went on."""
         self._breathed_s = 0.0
         self._slice_s = SLICE_S
 
     @contextmanager
     def planning(self) -> Iterator[None]:
-        begin_s = time.monotonic()
+        begin_s, self._cpu_s = time.monotonic(), time.thread_time()
         yield
+        self._cpu.inc(time.thread_time() - self._cpu_s)
         self._planned_s += time.monotonic() - begin_s
-
-    @contextmanager
-    def thinking(self) -> Iterator[None]:
-        begin_s = time.thread_time()
-        yield
-        self._cpu.inc(time.thread_time() - begin_s)
 
     async def breathe(self) -> None:
         """Let agents be answered, if it is time."""
         begin_s = time.monotonic()
         if begin_s - self._breathed_s >= self._slice_s:
+            self._cpu.inc(time.thread_time() - self._cpu_s)
             await asyncio.sleep(0)
+            self._cpu_s = time.thread_time()
             self._breathed_s = time.monotonic()
             self._slice_s = min(SLICE_S_MAX, max(SLICE_S, self._breathed_s - begin_s))
 

@@ -99,7 +99,8 @@ class Ledger:
 
     def forget_all_but(self, uids: Set[str]) -> None:
         """Drop agents whose pods are gone; what they did stays in the totals."""
-        self.agents = {uid: agent for uid, agent in self.agents.items() if uid in uids}
+        for uid in self.agents.keys() - uids:
+            del self.agents[uid]
 
 
 def ledger_of(status: Mapping[str, Any]) -> Ledger:

@@ -5,6 +5,7 @@ Nothing here awaits, so a snapshot is always of one moment.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, Final
 
 from onggi_core.heartbeat import Heartbeat
@@ -29,6 +30,8 @@ FRESH_S_MIN: Final = 30.0
 
 FRESH_REPORTS: Final = 3
 """Where agents report less often, so many reports may be lost before one counts as silent."""
+
+_by_age: Final = attrgetter("created", "name")
 
 AGENT_KEPT_S: Final = 600
 """A silent agent is remembered this long, so that one that was only cut off is not counted anew."""
@@ -165,9 +168,10 @@ class World:
     def snapshot(self, *, now_s: float) -> tuple[PoolSnapshot, ...]:
         """Every pool, and forget agents whose pods are gone."""
         by_pool: dict[Key, list[PodView]] = {key: [] for key in self._pools}
-        asking = (pod for pod in self._pods.values() if isinstance(pod, PodView))
-        for pod in asking:
-            if (pods := by_pool.get((pod.namespace, pod.pool))) is not None and not pod.deleting:
+        for pod in self._pods.values():
+            if not isinstance(pod, PodView) or pod.deleting:
+                continue
+            if (pods := by_pool.get((pod.namespace, pod.pool))) is not None:
                 pods.append(pod)
         snapshots = tuple(
             self._one(key, record, by_pool[key], now_s)
@@ -180,11 +184,9 @@ class World:
         self, key: Key, record: _PoolRecord, pods: list[PodView], now_s: float
     ) -> PoolSnapshot:
         alive = {pod.uid for pod in pods}
-        record.heard = {
-            uid: heard
-            for uid, heard in record.heard.items()
-            if uid in alive or now_s - heard.at_s < AGENT_KEPT_S
-        }
+        for uid in record.heard.keys() - alive:
+            if now_s - record.heard[uid].at_s >= AGENT_KEPT_S:
+                del record.heard[uid]
         record.ledger.forget_all_but(alive | record.heard.keys())
         return PoolSnapshot(
             key=key,
@@ -193,7 +195,7 @@ class World:
             generation=record.generation,
             pool=record.pool,
             status=record.status,
-            pods=tuple(sorted(pods, key=lambda pod: (pod.created, pod.name))),
+            pods=tuple(sorted(pods, key=_by_age)),
             heard=dict(record.heard),
             totals=record.ledger.totals,
             agents=dict(record.ledger.agents),

@@ -14,37 +14,50 @@ NAMED_MAX: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Census:
-    """The pool's pods, sorted by what became of them; each tuple oldest first."""
+    """The pool's pods, sorted by what became of them; each tuple oldest first. `reporting` are the
+    ready ones that have reported to this operator, and `beats` their last reports."""
 
     matched: tuple[PodView, ...]
     injected: tuple[PodView, ...]
     ready: tuple[PodView, ...]
     skipped: tuple[PodView, ...]
     missed: tuple[PodView, ...]
+    reporting: tuple[PodView, ...]
+    beats: tuple[Heartbeat, ...]
 
 
 def census(world: PoolSnapshot, *, now_s: float) -> Census:
-    """A pod is ready when it has an agent that reported lately."""
-    injected = tuple(pod for pod in world.pods if pod.stamp and pod.stamp.injected)
+    """A pod is ready when it has an agent that reported lately. An operator that began a moment ago
+    believes the last one of those that it has not heard yet."""
+    begins = now_s - world.started_s <= world.fresh_s
+    injected, ready, skipped, missed = [], [], [], []
+    reporting: list[PodView] = []
+    beats: list[Heartbeat] = []
+    for pod in world.pods:
+        if pod.stamp is None:
+            missed.append(pod)
+            continue
+        if not pod.stamp.injected:
+            skipped.append(pod)
+            continue
+        injected.append(pod)
+        heard = world.heard.get(pod.uid)
+        if heard is None:
+            if begins and pod.uid in world.agents:
+                ready.append(pod)
+        elif now_s - heard.at_s <= world.fresh_s:
+            ready.append(pod)
+            reporting.append(pod)
+            beats.append(heard.beat)
     return Census(
         matched=world.pods,
-        injected=injected,
-        ready=tuple(pod for pod in injected if _is_fresh(world, pod, now_s)),
-        skipped=tuple(pod for pod in world.pods if pod.stamp and not pod.stamp.injected),
-        missed=tuple(pod for pod in world.pods if pod.stamp is None),
+        injected=tuple(injected),
+        ready=tuple(ready),
+        skipped=tuple(skipped),
+        missed=tuple(missed),
+        reporting=tuple(reporting),
+        beats=tuple(beats),
     )
-
-
-def _is_fresh(world: PoolSnapshot, pod: PodView, now_s: float) -> bool:
-    heard = world.heard.get(pod.uid)
-    if heard is None:
-        return pod.uid in world.agents and now_s - world.started_s <= world.fresh_s
-    return now_s - heard.at_s <= world.fresh_s
-
-
-def beats_of(world: PoolSnapshot, pods: Census) -> list[Heartbeat]:
-    """The last reports of the ready pods that have reported to this operator."""
-    return [world.heard[pod.uid].beat for pod in pods.ready if pod.uid in world.heard]
 
 
 def named(pods: Sequence[PodView]) -> str:

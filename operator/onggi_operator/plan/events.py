@@ -9,6 +9,7 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from enum import Enum
+from operator import attrgetter
 from typing import Any, Final
 
 from onggi_operator import names
@@ -78,23 +79,25 @@ Told = Mapping[tuple[str, str], float]
 
 def plan_events(pods: Iterable[PodView], told: Set[str]) -> tuple[Tell, ...]:
     """For pods. `told` holds the uids that have been told already."""
-    new = sorted(
-        (pod for pod in pods if pod.uid not in told and not pod.deleting),
-        key=lambda pod: (pod.created, pod.namespace, pod.name),
-    )
-    events = (event for pod in new if (event := _pod_event(pod)) is not None)
-    return tuple(event for event, _ in zip(events, range(EVENTS_PER_ROUND_MAX), strict=False))
+    new = [
+        pod
+        for pod in pods
+        if (pod.stamp is None or not pod.stamp.injected)
+        and pod.uid not in told
+        and not pod.deleting
+    ]
+    new.sort(key=attrgetter("created", "namespace", "name"))
+    return tuple(_pod_event(pod) for pod in new[:EVENTS_PER_ROUND_MAX])
 
 
-def _pod_event(pod: PodView) -> Tell | None:
+def _pod_event(pod: PodView) -> Tell:
+    """Of one without an agent."""
     if pod.stamp is None:
         reason = "OnggiMissed"
         message = (
             f"This pod asks for pool {pod.pool}, and was made while Onggi's webhook was away; make"
             " it again to have it injected."
         )
-    elif pod.stamp.injected:
-        return None
     else:
         reason = "OnggiSkipped"
         message = f"Admitted without an agent ({pod.stamp.word}): {pod.stamp.message}"

@@ -10,7 +10,7 @@ from typing import Final
 from onggi_core.heartbeat import Heartbeat, Mode
 from onggi_operator.observe.world import PoolSnapshot
 from onggi_operator.plan.allocation import Allocation
-from onggi_operator.plan.census import Census, beats_of, named
+from onggi_operator.plan.census import Census, named
 from onggi_operator.plan.conditions import Finding, Reason, Status, Type
 from onggi_operator.pool import Pool, PoolUnreadable
 
@@ -100,9 +100,9 @@ def _capacity_allocated(world: PoolSnapshot, pods: Census, allocated: Allocation
             "Pods were promised more than spec.quota gives, so none has more than its min; fewer"
             " pods or a higher quota help.",
         )
-    if not beats_of(world, pods) or not isinstance(world.pool, Pool):
+    if not pods.beats or not isinstance(world.pool, Pool):
         return NO_REPORTS
-    without_disk = _pods_whose(world, pods, lambda beat: DISK_UNAVAILABLE in beat.errors)
+    without_disk = _pods_whose(pods, lambda beat: DISK_UNAVAILABLE in beat.errors)
     if without_disk:
         return Finding(
             Status.FALSE,
@@ -118,7 +118,6 @@ def _capacity_allocated(world: PoolSnapshot, pods: Census, allocated: Allocation
         )
     min_bytes = world.pool.memory.min_bytes
     growing = _pods_whose(
-        world,
         pods,
         lambda beat: beat.arena_ready_bytes < min(min_bytes, beat.capacity.host_bytes),
     )
@@ -143,9 +142,9 @@ def _capacity_allocated(world: PoolSnapshot, pods: Census, allocated: Allocation
     return Finding(Status.TRUE, Reason.ALLOCATED, "Every agent that reports has what it was given.")
 
 
-def _identity_consistent(world: PoolSnapshot, pods: Census) -> Finding:
-    beats = beats_of(world, pods)
-    kinds = {frozenset(beat.fingerprints) for beat in beats if beat.fingerprints}
+def _identity_consistent(_: PoolSnapshot, pods: Census) -> Finding:
+    said = {beat.fingerprints for beat in pods.beats}  # of most pods the same, in the same order
+    kinds = {frozenset(fingerprints) for fingerprints in said if fingerprints}
     if not kinds:
         return Finding(
             Status.UNKNOWN, Reason.NO_FINGERPRINTS, "No engine is attached to an agent yet."
@@ -162,7 +161,7 @@ def _identity_consistent(world: PoolSnapshot, pods: Census) -> Finding:
 
 def _effective(world: PoolSnapshot, pods: Census, now: str) -> Finding:
     """Of agents that live, so that what worked last month does not hide what fails today."""
-    beats = beats_of(world, pods)
+    beats = pods.beats
     if not beats or not isinstance(world.pool, Pool):
         return NO_REPORTS
     if world.pool.mode is Mode.PAUSED:
@@ -173,7 +172,7 @@ def _effective(world: PoolSnapshot, pods: Census, now: str) -> Finding:
             Reason.OBSERVING,
             "spec.mode is Observe: nothing is stored; the agents' figures tell what would be hit.",
         )
-    if unattached := _pods_whose(world, pods, _never_attached, older_than_s=ATTACH_S, now=now):
+    if unattached := _pods_whose(pods, _never_attached, older_than_s=ATTACH_S, now=now):
         return Finding(
             Status.FALSE,
             Reason.ENGINES_NOT_ATTACHED,
@@ -198,10 +197,10 @@ def _never_attached(beat: Heartbeat) -> bool:
     return beat.clients == 0 and beat.lookups.requests == 0
 
 
-def _draining(world: PoolSnapshot, pods: Census) -> Finding:
-    if not beats_of(world, pods):
+def _draining(_: PoolSnapshot, pods: Census) -> Finding:
+    if not pods.beats:
         return NO_REPORTS
-    if leaving := _pods_whose(world, pods, lambda beat: beat.draining):
+    if leaving := _pods_whose(pods, lambda beat: beat.draining):
         return Finding(
             Status.TRUE,
             Reason.AGENTS_DRAINING,
@@ -211,20 +210,13 @@ def _draining(world: PoolSnapshot, pods: Census) -> Finding:
 
 
 def _pods_whose(
-    world: PoolSnapshot,
-    pods: Census,
-    holds: Callable[[Heartbeat], bool],
-    *,
-    older_than_s: float = 0,
-    now: str = "",
+    pods: Census, holds: Callable[[Heartbeat], bool], *, older_than_s: float = 0, now: str = ""
 ) -> str:
     """The pods whose last report is such, as a text; empty when there is none."""
     found = [
         pod
-        for pod in pods.ready
-        if (heard := world.heard.get(pod.uid)) is not None
-        and holds(heard.beat)
-        and (not older_than_s or _seconds(pod.created, now) > older_than_s)
+        for pod, beat in zip(pods.reporting, pods.beats, strict=True)
+        if holds(beat) and (not older_than_s or _seconds(pod.created, now) > older_than_s)
     ]
     return named(found) if found else ""
 

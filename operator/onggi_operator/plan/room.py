@@ -7,7 +7,7 @@ from typing import Final
 
 from onggi_operator.observe.fleet import NodeSnapshot
 from onggi_operator.observe.world import PoolSnapshot
-from onggi_operator.plan.census import Census, beats_of
+from onggi_operator.plan.census import Census
 from onggi_operator.plan.grants import NodePlan
 from onggi_operator.plan.ledger import charged
 from onggi_operator.pool import Pool
@@ -41,7 +41,7 @@ def plan_room(
     listed = world.status.get("roomNodes") or ()
     if now_s - world.started_s <= world.fresh_s:
         return list(listed)
-    homes = {beat.node for beat in beats_of(world, pods)}
+    homes = {beat.node for beat in pods.beats}
     wanted_bytes, chosen = pool.memory.max_bytes, dict[str, None]()
     for name in chain(listed, (name for name in rooms if name in homes), rooms):
         if len(chosen) == ROOM_NODES_MAX:

@@ -4,12 +4,13 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
+from onggi_core.heartbeat import TierBytes
 from onggi_core.quantity import format_size
 from onggi_operator.observe.pods import PodView
 from onggi_operator.observe.totals import Counters, agents_field, totals_fields
 from onggi_operator.observe.world import PoolSnapshot
 from onggi_operator.plan.allocation import NOTHING_KNOWN, Allocation, quota_field
-from onggi_operator.plan.census import Census, beats_of, census
+from onggi_operator.plan.census import Census, census
 from onggi_operator.plan.conditions import Finding, Reason, Status, Type, written
 from onggi_operator.plan.findings import findings
 from onggi_operator.plan.nodes import ToldMove
@@ -43,7 +44,8 @@ def plan_status(
     planned, `allocated` what the ledger knows, `rooms` what nodes have left."""
     pods = census(world, now_s=now_s)
     found = findings(world, pods, allocated, now=now)
-    capacity, used = _bytes(world, pods)
+    capacity = _bytes([beat.capacity for beat in pods.beats])
+    used = _bytes([beat.used for beat in pods.beats])
     return {
         "observedGeneration": world.generation,
         "conditions": written(found, world.status.get("conditions") or (), world.generation, now),
@@ -77,18 +79,11 @@ def _skipped(pod: PodView) -> dict[str, str]:
     return {"pod": pod.name, "reason": pod.stamp.word, "message": pod.stamp.message}
 
 
-def _bytes(world: PoolSnapshot, pods: Census) -> tuple[dict[str, int], dict[str, int]]:
-    beats = beats_of(world, pods)
-    return (
-        {
-            "hostBytes": sum(beat.capacity.host_bytes for beat in beats),
-            "diskBytes": sum(beat.capacity.disk_bytes for beat in beats),
-        },
-        {
-            "hostBytes": sum(beat.used.host_bytes for beat in beats),
-            "diskBytes": sum(beat.used.disk_bytes for beat in beats),
-        },
-    )
+def _bytes(tiers: Sequence[TierBytes]) -> dict[str, int]:
+    return {
+        "hostBytes": sum([one.host_bytes for one in tiers]),
+        "diskBytes": sum([one.disk_bytes for one in tiers]),
+    }
 
 
 def _display(

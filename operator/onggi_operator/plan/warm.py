@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from onggi_core.heartbeat import Heartbeat
 from onggi_operator.observe.world import PoolSnapshot
-from onggi_operator.plan.census import Census, beats_of
+from onggi_operator.plan.census import Census
 from onggi_operator.pool import Medium, Pool
 
 NODES_MAX: Final = 50
@@ -53,7 +53,7 @@ def plan_nodes(
     if now_s - world.started_s <= world.fresh_s:
         return [dict(one) for one in written]
     before = {one["node"]: one for one in written if node_uids.get(one["node"]) == one["nodeUID"]}
-    found = _found(beats_of(world, pods), before, node_uids, now)
+    found = _found(pods.beats, before, node_uids, now)
     kept_s = pool.lifecycle.disk_retention_s
     kept = [one for one in found if not (kept_s and _left_s(one, now) > kept_s) and one.folders]
     kept.sort(key=lambda one: (_left_s(one, now), one.node))
