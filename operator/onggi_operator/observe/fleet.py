@@ -92,11 +92,10 @@ class Fleet:
         self._started_s = started_s
         self._newborn_after = newborn_after
         self._accounts: dict[str, Account] = {}
-        self._last_seen: dict[str, AgentSnapshot] = {}
-        """Agents that were heard, as the last round saw them."""
-        self._gone: dict[str, AgentSnapshot] = {}
-        """Of those, the ones whose pods have gone since: charged until their lease ends."""
-        self._gone_from: Mapping[str, list[AgentSnapshot]] = {}
+        self._gone: dict[str, PodView] = {}
+        """Pods that have gone since a round saw them, of agents that were heard: charged until
+        their lease ends."""
+        self._gone_from: Mapping[str, list[PodView]] = {}
         """The same by node."""
         self._here: dict[str, list[PodView]] = {}
         """Pods with an agent, by node, in the order of their uids."""
@@ -178,8 +177,7 @@ class Fleet:
                     here[node].append(pod)
         for pods in here.values():
             pods.sort(key=_uid)
-        alive = {pod.uid for pods in here.values() for pod in pods}
-        self._forget(alive, here, now_s)
+        self._forget({pod.uid for pods in here.values() for pod in pods}, here, now_s)
         self._here, self._requested, self._members = here, requested, members
         leaving = {node.name for node in self._nodes.values() if node.leaving}
         self._leaving = frozenset(
@@ -203,13 +201,14 @@ class Fleet:
                 self._gone.pop(uid, None)
         for uid in alive & self._gone.keys():
             del self._gone[uid]
-        for uid, agent in self._last_seen.items():
-            if uid not in alive and uid in self._accounts:
-                self._gone[uid] = replace(agent, gone=True)
-        self._last_seen = {}
-        gone_from: defaultdict[str, list[AgentSnapshot]] = defaultdict(list)
-        for uid, agent in self._gone.items():
-            gone_from[self._accounts[uid].node].append(agent)
+        for pods in self._here.values():
+            for pod in pods:
+                known = self._accounts.get(pod.uid) if pod.uid not in alive else None
+                if known is not None and known.held is not None:
+                    self._gone[pod.uid] = pod
+        gone_from: defaultdict[str, list[PodView]] = defaultdict(list)
+        for uid, pod in self._gone.items():
+            gone_from[self._accounts[uid].node].append(pod)
         self._gone_from = gone_from
 
     def agent(self, pod: PodView) -> AgentSnapshot | None:
@@ -219,8 +218,8 @@ class Fleet:
     def members(self, pool: Key) -> tuple[AgentSnapshot, ...]:
         """A pool's agents on all nodes and on none yet, as they are at this moment."""
         agents = [self._agent(pod) for pod in self._members.get(pool, ())]
-        gone = [one for one in self._gone.values() if (one.namespace, one.pool) == pool]
-        return tuple(sorted((*agents, *gone), key=_uid))
+        gone = [pod for pod in self._gone.values() if (pod.namespace, pod.pool) == pool]
+        return tuple(sorted((*agents, *map(self._ghost, gone)), key=_uid))
 
     def node(self, name: str, *, now_s: float) -> NodeSnapshot | None:
         """A node as it is at this moment; None when it went away since the last look."""
@@ -228,9 +227,8 @@ class Fleet:
         if node is None or name not in self._here:
             return None
         agents = [self._agent(pod) for pod in self._here[name]]
-        self._last_seen.update([(one.uid, one) for one in agents if one.held is not None])
         if gone := self._gone_from.get(name):
-            agents = sorted((*agents, *gone), key=_uid)
+            agents = sorted((*agents, *map(self._ghost, gone)), key=_uid)
         return NodeSnapshot(
             node,
             self._own.get(("", name)),
@@ -243,6 +241,10 @@ class Fleet:
         """As if nodes had been looked at before this operator began, each at a moment of its own:
         a thousand of them are not all due at once."""
         return self._started_s - PHASE_S * (zlib.crc32(name.encode()) % 1000) / 1000
+
+    def _ghost(self, pod: PodView) -> AgentSnapshot:
+        """Of a pod that is gone, what its agent may hold still: what it was told last counts."""
+        return replace(self._agent(pod), gone=True)
 
     def _agent(self, pod: PodView) -> AgentSnapshot:
         assert pod.sizes is not None, "look() keeps pods with an agent"

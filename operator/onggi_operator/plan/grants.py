@@ -8,7 +8,7 @@ from typing import Final
 from onggi_operator.kube.reflector import Key
 from onggi_operator.observe.agent_request import AgentRequest
 from onggi_operator.observe.fleet import AgentSnapshot, NodeSnapshot
-from onggi_operator.placement import Rebalance
+from onggi_operator.placement import Rebalance, Resize
 from onggi_operator.plan.claims import claim_of
 from onggi_operator.plan.ledger import Claim, Room, settle
 from onggi_operator.plan.quotas import QuotaShare
@@ -99,7 +99,7 @@ def plan_node(
 
     sharing = share_out(takers(Rebalance.AUTO), budget)
     advised = sharing
-    if any(pool and pool.placement.rebalance is Rebalance.DRY_RUN for _, pool in pairs):
+    if Rebalance.DRY_RUN in [pool.placement.rebalance for _, pool in pairs if pool is not None]:
         advised = share_out(takers(Rebalance.AUTO, Rebalance.DRY_RUN), budget)
     rooms = _rooms(node.agents, quotas) if quotas else {}
     by_agent = {
@@ -138,7 +138,11 @@ def _requests(
 def _resize_states(
     pairs: Sequence[tuple[AgentSnapshot, Pool | None]], resizing: Resizing
 ) -> dict[str, ResizeState]:
-    states = ((one.uid, resize_state(one, pool, resizing)) for one, pool in pairs)
+    states = [
+        (one.uid, resize_state(one, pool, resizing))
+        for one, pool in pairs
+        if pool is not None and pool.placement.resize is not Resize.OFF
+    ]
     return {uid: state for uid, state in states if state is not None}
 
 
@@ -160,7 +164,7 @@ def _capped(one: AgentSnapshot, claim: Claim, quotas: Mapping[Key, QuotaShare]) 
 def _interval_s(pairs: Sequence[tuple[AgentSnapshot, Pool | None]]) -> float:
     """The shortest of the node's pools: memory can only change hands between agents that are looked
     at together. None of them is moved more often than its own pool says."""
-    return min((pool.placement.interval_s for _, pool in pairs if pool is not None), default=0.0)
+    return min([pool.placement.interval_s for _, pool in pairs if pool is not None], default=0.0)
 
 
 def _is_turn(one: AgentSnapshot, pool: Pool | None, now_s: float) -> bool:
@@ -189,13 +193,13 @@ def _taker(
         # heard yet, and never granted, is not its own.
         now_bytes = min(now_bytes, claim.charged_bytes)
     return Taker(
-        uid=one.uid,
-        floor_bytes=claim.floor_bytes,
-        ceiling_bytes=max(claim.floor_bytes, _ramped(one, pool, claim, now_s, now_bytes)),
-        now_bytes=now_bytes,
-        step_bytes=pool.placement.step_bytes if pool is not None and turn else 0,
-        threshold=pool.placement.threshold_percent / 100 if pool is not None else 0.0,
-        worth=worth,
+        one.uid,
+        claim.floor_bytes,
+        max(claim.floor_bytes, _ramped(one, pool, claim, now_s, now_bytes)),
+        now_bytes,
+        pool.placement.step_bytes if pool is not None and turn else 0,
+        pool.placement.threshold_percent / 100 if pool is not None else 0.0,
+        worth,
     )
 
 

@@ -9,13 +9,12 @@ step of a gigabyte in a node of a terabyte is always little. So it also bounds w
 where curves are off by a part `a` and `a < t / (2 + t)`, the best sharing-out stays as it is.
 """
 
-import heapq
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from operator import attrgetter
-from typing import Final
+from typing import Final, NamedTuple
 
 from onggi_operator.plan.worth import Worth
 
@@ -94,7 +93,9 @@ def share_out(takers: Sequence[Taker], budget_bytes: int) -> Sharing:
     _fill(ranked, sizes, budget_bytes)
     after_fill = dict(sizes)
     movable = [one for one in ranked if one.step_bytes and one.worth is not None]
-    promised, wanted = _promise(movable, after_fill) if movable else (0.0, 0.0)
+    promised = wanted = 0.0
+    if movable:
+        promised, wanted = _promise(movable, after_fill)
     if promised > 0 and promised >= wanted:
         stepped = {one.uid: _reach(one, sizes[one.uid], after_cut[one.uid]) for one in movable}
         _exchange(movable, sizes, stepped)
@@ -105,7 +106,8 @@ def share_out(takers: Sequence[Taker], budget_bytes: int) -> Sharing:
 def _cut(takers: Sequence[Taker], sizes: dict[str, int], budget_bytes: int) -> None:
     """Down to the ceilings, then to the budget; nobody below what the node promised it."""
     for one in takers:
-        sizes[one.uid] = max(one.floor_bytes, min(sizes[one.uid], one.ceiling_bytes))
+        if sizes[one.uid] > one.ceiling_bytes:
+            sizes[one.uid] = max(one.floor_bytes, one.ceiling_bytes)
     if sum(sizes.values()) <= budget_bytes:
         return
     even_bytes = even_share(map(_bounds, takers), budget_bytes)
@@ -133,10 +135,11 @@ def _fill(takers: Sequence[Taker], sizes: dict[str, int], budget_bytes: int) -> 
     room_bytes = budget_bytes - sum(sizes.values())
     if room_bytes <= 0:
         return
-    unknown = any(one.worth is None for one in takers)
+    may = [one for one in takers if one.worth is None or one.step_bytes]
+    unknown = any(one.worth is None for one in may)
     even_bytes = even_share(map(_bounds, takers), budget_bytes) if unknown else 0
-    lacks = {one.uid: _lacks(one, sizes[one.uid], even_bytes) for one in takers}
-    lacking = {one.uid: one for one in takers if lacks[one.uid] > 0}
+    lacks = {one.uid: _lacks(one, sizes[one.uid], even_bytes) for one in may}
+    lacking = {one.uid: one for one in may if lacks[one.uid] > 0}
     unit = max(UNIT_BYTES, _whole(room_bytes // PARTS_MAX))
     part, ranks = 0, dict[str, _Rank]()
     while room_bytes > 0 and lacking:
@@ -232,8 +235,7 @@ def _exchange(
             offers[one.uid] = _offer(one, sizes[one.uid], reach[one.uid], unit)
 
 
-@dataclass(frozen=True, slots=True)
-class _Offer:
+class _Offer(NamedTuple):
     """What a byte of the next part costs one to give, and what it brings it, less than nothing for
     a gain so that the least is the best; None where it can give or take no more."""
 
@@ -265,8 +267,8 @@ def _best_pair(
             takers.append((offer.gained, one.uid, one))
     pairs = [
         (lost + gained, giver, taker)
-        for lost, _, giver in heapq.nsmallest(2, givers)
-        for gained, _, taker in heapq.nsmallest(2, takers)
+        for lost, _, giver in sorted(givers)[:2]
+        for gained, _, taker in sorted(takers)[:2]
         if giver is not taker and lost + gained < -_NOTHING
     ]
     if not pairs:

@@ -67,19 +67,20 @@ def worth_of(curve: tuple[Point, ...], *, tokens_per_s: float, disk_bytes: int =
 
 def _hull(points: Iterable[Point]) -> _Hull:
     """Never falling: less is held where more would do no good."""
-    hull: list[Point] = []
-    for x, measured in sorted(points):
-        y = max(measured, hull[-1][1]) if hull else measured
-        while len(hull) > 1 and _is_under(hull[-2], hull[-1], (x, y)):
-            hull.pop()
-        if hull and hull[-1][0] == x:
-            hull[-1] = (x, y)
+    sizes: list[int] = []
+    values: list[float] = []
+    for x, y in sorted(points):
+        if values and y < values[-1]:
+            y = values[-1]  # noqa: PLW2901 - the line goes on as high
+        while len(sizes) > 1:
+            # Whether the last point lies on or under the line from the one before it to this one.
+            left, low = sizes[-2], values[-2]
+            if (values[-1] - low) * (x - left) > (y - low) * (sizes[-1] - left):
+                break
+            del sizes[-1], values[-1]
+        if sizes and sizes[-1] == x:
+            values[-1] = y
         else:
-            hull.append((x, y))
-    return _Hull(tuple(size for size, _ in hull), tuple(value for _, value in hull))
-
-
-def _is_under(left: Point, middle: Point, right: Point) -> bool:
-    """Whether the middle one lies on or under the line between the others."""
-    over = (middle[1] - left[1]) * (right[0] - left[0])
-    return over <= (right[1] - left[1]) * (middle[0] - left[0])
+            sizes.append(x)
+            values.append(y)
+    return _Hull(tuple(sizes), tuple(values))
