@@ -23,15 +23,15 @@ from onggi_operator.plan.allocation import (
 )
 from onggi_operator.plan.grants import NodePlan, plan_node
 from onggi_operator.plan.nodes import (
+    MEASURED_INTERVAL_S,
     STRUCTURE_INTERVAL_S,
     ToldMove,
     node_status,
     told_moves,
-    why_node_due,
 )
 from onggi_operator.plan.quotas import QuotaShare, plan_quota
 from onggi_operator.plan.room import room_of
-from onggi_operator.plan.writes import Due, Waiting
+from onggi_operator.plan.writes import Due, Waiting, due_of
 from onggi_operator.resizer import Resizer
 from onggi_operator.round_times import RoundTimes
 
@@ -190,11 +190,14 @@ class NodeRounds:
         self, node: NodeSnapshot, plan: NodePlan, now: str, now_s: float
     ) -> _Write | None:
         name = node.node.name
-        status = node_status(node, plan, self._moves.get(name, ()), now=now)
-        since_s = now_s - self._written_s.get(name, float("-inf"))
-        present = node.own.status if node.own else {}
-        due = why_node_due(status, present, since_write_s=since_s, interval_s=self._interval_s)
-        return _Write(node, status, due) if due is not None else None
+        due = due_of(
+            node_status(node, plan, self._moves.get(name, ()), now=now),
+            node.own.status if node.own else {},
+            since_write_s=now_s - self._written_s.get(name, float("-inf")),
+            happened_after_s=self._interval_s,
+            counted_after_s=MEASURED_INTERVAL_S,
+        )
+        return _Write(node, due[1], due[0]) if due is not None else None
 
     async def _write(self, write: _Write) -> None:
         node, own = write.node.node, write.node.own

@@ -28,7 +28,13 @@ from onggi_operator.observe.pods import Neighbour, PodView
 from onggi_operator.observe.world import PoolSnapshot, World
 from onggi_operator.plan.restarts import AGAIN_S, plan_restarts
 from onggi_operator.plan.status import plan_status
-from onggi_operator.plan.writes import WRITES_PER_ROUND_MAX, Due, Waiting, first_of, why_due
+from onggi_operator.plan.writes import (
+    STRUCTURE_INTERVAL_S,
+    WRITES_PER_ROUND_MAX,
+    Waiting,
+    due_of,
+    first_of,
+)
 from onggi_operator.resizer import Resizer
 from onggi_operator.round_times import RoundTimes
 from onggi_operator.settings import ControllerSettings
@@ -134,9 +140,16 @@ class Reconciler:
                 allocated=self._nodes.allocation_of(pool.key),
                 rooms=self._nodes.rooms,
             )
-            if (why := self._why_due(pool, wanted, now_s)) is not None:
-                write = partial(self._write, pool, wanted, now_s, now)
-                due.append(Waiting(why, self._written_s.get(pool.key, 0.0), write))
+            found = due_of(
+                wanted,
+                pool.status,
+                since_write_s=now_s - self._written_s.get(pool.key, self._started_s),
+                happened_after_s=STRUCTURE_INTERVAL_S,
+                counted_after_s=self._interval_s,
+            )
+            if found is not None:
+                write = partial(self._write, pool, found[1], now_s, now)
+                due.append(Waiting(found[0], self._written_s.get(pool.key, 0.0), write))
             await self._times.breathe()
         return due
 
@@ -151,14 +164,6 @@ class Reconciler:
                 log.error("missed pod not evicted: %s", refused, extra={"pod": one.pod})
                 continue
             log.info("eviction of a missed pod: %s", outcome.name, extra={"pod": one.pod})
-
-    def _why_due(self, pool: PoolSnapshot, wanted: Mapping[str, Any], now_s: float) -> Due | None:
-        return why_due(
-            wanted,
-            pool.status,
-            since_write_s=now_s - self._written_s.get(pool.key, self._started_s),
-            counters_interval_s=self._interval_s,
-        )
 
     async def _write(
         self, pool: PoolSnapshot, wanted: Mapping[str, Any], now_s: float, now: str

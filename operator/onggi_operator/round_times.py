@@ -21,7 +21,7 @@ BUCKETS_S: Final = (0.05, 0.1, 0.2, 0.4, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0)
 
 
 class RoundTimes:
-    """`planning` goes around what a round plans, which awaits nothing but `breathe`; `end` is at the
+    """`planning` goes around what a round plans, which awaits nothing but `breathe`; `end` is the
     round's end."""
 
     def __init__(self, registry: CollectorRegistry) -> None:

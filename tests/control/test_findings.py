@@ -22,7 +22,7 @@ def kit(status_kit: Any) -> Any:
 
 def look(world: Any, *, now_s: float = 100.0, now: str = "2026-01-01T01:00:10Z") -> dict[str, Any]:
     (snapshot,) = world.snapshot(now_s=now_s)
-    return plan_status(snapshot, now_s=now_s, now=now, node_uids={})
+    return plan_status(snapshot, now_s=now_s, now=now, node_uids={}).whole()
 
 
 def found(status: dict[str, Any], kind: str) -> tuple[str, str]:
@@ -158,7 +158,9 @@ def quota(hard: PoolQuota, **changes: Any) -> QuotaShare:
 def allocated(world: Any, **known: Any) -> dict[str, Any]:
     (snapshot,) = world.snapshot(now_s=100.0)
     now = "2026-01-01T01:00:10Z"
-    return plan_status(snapshot, now_s=100.0, now=now, node_uids={}, allocated=Allocation(**known))
+    return plan_status(
+        snapshot, now_s=100.0, now=now, node_uids={}, allocated=Allocation(**known)
+    ).whole()
 
 
 BOUND = PoolQuota(memory_bytes=2 * GI)

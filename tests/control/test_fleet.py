@@ -7,7 +7,7 @@ import pytest
 
 from onggi_core.heartbeat import Demand, Heartbeat, TierBytes
 from onggi_operator.observe.accounts import HALF_LIFE_S, Account, Report
-from onggi_operator.observe.fleet import LEASE_S, Fleet, NodeSnapshot
+from onggi_operator.observe.fleet import LEASE_S, AgentSnapshot, Fleet, NodeSnapshot
 from onggi_operator.observe.nodes import (
     CacheNodeView,
     NodeView,
@@ -170,6 +170,58 @@ def test_an_agent_whose_pod_is_gone_is_charged_until_its_lease_ends(pod: Any, be
     site.pods.clear()
     assert [agent.gone for agent in site.node(now_s=1.0 + LEASE_S / 2).agents] == [True]
     assert site.node(now_s=1.1 + LEASE_S).agents == ()
+
+
+def test_of_a_pod_that_is_gone_counts_what_its_agent_was_told_last(pod: Any, beat: Any) -> None:
+    """It was told between the last look and its pod's end, and may hold that now."""
+    site = Site(pod())
+    site.fleet.hear(beat(held=64), now_s=1.0)
+    site.node()
+    site.fleet.grant({}, {"uid-one": 256 * MIB}, set(), now_s=1.0)
+    site.fleet.hear(beat(held=64, sequence=1), now_s=2.0)
+    assert site.fleet.answer("uid-one") == 256 * MIB
+    site.pods.clear()
+    (agent,) = site.node(now_s=3.0).agents
+    assert (agent.gone, agent.answered_bytes) == (True, 256 * MIB)
+
+
+def test_an_agents_snapshot_has_each_field_from_its_place(pod: Any, beat: Any) -> None:
+    one = pod(deleting=True, created="2025")
+    site = Site(one)
+    sized = {"capacity": TierBytes(5, 6), "used": TierBytes(7, 8), "arena_ready_bytes": 9}
+    for sequence, asked in ((1, 0), (2, 20)):
+        demand = Demand(asked, ((10, 0.5),))
+        told = beat(sequence=sequence, demand=demand, pending_blocks=11, draining=True, **sized)
+        site.fleet.hear(replace(told, held=None), now_s=10.0 * sequence)
+    site.fleet.grant({"uid-one": 1}, {"uid-one": 2}, {"uid-one"}, now_s=30.0)
+    assert site.fleet.answer("uid-one") == 2
+    site.fleet.grant({}, {"uid-one": 3}, set(), now_s=31.0)
+    assert site.node(now_s=32.0).agents == (
+        AgentSnapshot(
+            uid="uid-one",
+            namespace="team-a",
+            pod="one",
+            pool="chat",
+            sizes=SIZES,
+            deleting=True,
+            gone=False,
+            newborn=False,
+            heard_s=20.0,
+            began_s=10.0,
+            moved_s=30.0,
+            target_bytes=1,
+            granted_bytes=3,
+            answered_bytes=2,
+            held=TierBytes(5, 6),
+            used=TierBytes(7, 8),
+            ready_bytes=9,
+            tokens_per_s=2.0,
+            curve=((10, 0.5),),
+            pending_blocks=11,
+            draining=True,
+            request=None,
+        ),
+    )
 
 
 def test_a_lost_node_takes_its_grants_with_it(pod: Any, beat: Any) -> None:

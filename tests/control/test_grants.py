@@ -16,13 +16,14 @@ from onggi_operator.plan.nodes import (
     STRUCTURE_INTERVAL_S,
     node_status,
     told_moves,
-    why_node_due,
 )
 from onggi_operator.plan.rebalance import Why
+from onggi_operator.plan.writes import Due, due_of
 from onggi_operator.pool import Pool, read_pool
 
 MIB = 1 << 20
 NOW_S = 1000.0
+TIME = "2026-01-01T00:00:00Z"
 NODE = NodeView("n1", "uid-n1", 4096 * MIB, 0, ready=True, leaving=False)
 STEEP = ((64 * MIB, 0.1), (512 * MIB, 0.9))
 FLAT = ((64 * MIB, 0.1), (512 * MIB, 0.11))
@@ -230,10 +231,14 @@ def test_memory_that_does_not_come_is_told_after_two_minutes(pools: Any) -> None
 # ---- what a person sees
 
 
+def status_of(snapshot: NodeSnapshot, found: Any, now: str = TIME) -> dict[str, Any]:
+    return node_status(snapshot, found, (), now=now).whole()
+
+
 def test_a_nodes_status_has_what_is_charged_and_sums_that_keep_the_budget(pools: Any) -> None:
     snapshot = node(agent("a", 256, granted_bytes=128 * MIB), agent("b"))
     found = plan(snapshot, pools())
-    status = node_status(snapshot, found, (), now="2026-01-01T00:00:00Z")
+    status = status_of(snapshot, found)
     assert [(one["pod"], one["memoryBytes"] // MIB) for one in status["grants"]] == [
         ("pod-a", 256),
         ("pod-b", 64),
@@ -255,7 +260,7 @@ def test_an_agent_that_is_unheard_is_shown_with_what_was_last_granted(pools: Any
     snapshot = replace(node(*agents, agent("d")), own=own)
     found = plan(snapshot, pools())
     assert sum(claim.charged_bytes for claim in found.claims) > 512 * MIB
-    status = node_status(snapshot, found, (), now="2026-01-01T00:00:00Z")
+    status = status_of(snapshot, found)
     shown = [
         (one["podUID"], one["memoryBytes"] // MIB, one.get("unheard")) for one in status["grants"]
     ]
@@ -268,23 +273,35 @@ def test_an_agent_that_is_unheard_is_shown_with_what_was_last_granted(pools: Any
 def test_a_grants_time_moves_only_when_the_grant_does(pools: Any) -> None:
     snapshot = node(agent("a"))
     found = plan(snapshot, pools())
-    first = node_status(snapshot, found, (), now="2026-01-01T00:00:00Z")
+    first = status_of(snapshot, found)
     assert snapshot.own is not None
     again = replace(snapshot, own=replace(snapshot.own, status=first))
-    assert node_status(again, found, (), now="2026-01-02T00:00:00Z") == first
+    assert status_of(again, found, now="2026-01-02T00:00:00Z") == first
     other = replace(again, node=replace(NODE, uid="came-back"))
-    status = node_status(other, found, (), now="2026-01-02T00:00:00Z")
+    status = status_of(other, found, now="2026-01-02T00:00:00Z")
     assert status["nodeUID"] == "came-back"
     assert status["grants"][0]["since"] == "2026-01-02T00:00:00Z"
 
 
 def test_what_is_the_same_is_not_written_and_what_moves_all_day_seldom(pools: Any) -> None:
     snapshot = node(agent("a"))
-    status = node_status(snapshot, plan(snapshot, pools()), (), now="2026-01-01T00:00:00Z")
-    assert not why_node_due(status, status, since_write_s=1e9)
-    used = {**status, "measured": {**status["measured"], "usedMemoryBytes": 7}}
-    assert not why_node_due(used, status, since_write_s=MEASURED_INTERVAL_S - 1)
-    assert why_node_due(used, status, since_write_s=MEASURED_INTERVAL_S)
-    assert why_node_due({**status, "moves": [1]}, status, since_write_s=STRUCTURE_INTERVAL_S)
-    assert not why_node_due({**status, "moves": [1]}, status, since_write_s=1.0)
-    assert why_node_due({**status, "moves": [1]}, status, since_write_s=2.0, interval_s=2.0)
+    first = status_of(snapshot, plan(snapshot, pools()))
+
+    def why(one: AgentSnapshot, since_s: float) -> Due | None:
+        found = node_status(node(one), plan(node(one), pools()), (), now=TIME)
+        due = due_of(
+            found,
+            first,
+            since_write_s=since_s,
+            happened_after_s=STRUCTURE_INTERVAL_S,
+            counted_after_s=MEASURED_INTERVAL_S,
+        )
+        return due[0] if due is not None else None
+
+    used = agent("a", used=TierBytes(7))
+    grown = agent("a", 128)
+    assert why(agent("a"), 1e9) is None
+    assert why(used, MEASURED_INTERVAL_S - 1) is None
+    assert why(used, MEASURED_INTERVAL_S) is Due.COUNTED
+    assert why(grown, STRUCTURE_INTERVAL_S) is Due.HAPPENED
+    assert why(grown, STRUCTURE_INTERVAL_S - 1) is None

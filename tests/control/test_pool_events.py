@@ -27,7 +27,7 @@ class Round:
 
     def go(self, now_s: float, now: str = NOW) -> list[Tell]:
         (pool,) = self.world.snapshot(now_s=now_s)
-        status = plan_status(pool, now_s=now_s, now=now, node_uids={})
+        status = plan_status(pool, now_s=now_s, now=now, node_uids={}).whole()
         events = plan_pool_events(pool, status["conditions"], self.told, now_s=now_s)
         self.told |= {(pool.uid, event.reason): now_s for event in events}
         self.world.see_pool(self.kit.body(status=status))
@@ -81,7 +81,7 @@ def test_an_operator_that_starts_anew_tells_nothing_twice(kit: Any) -> None:
     rounds = Round(kit, world)
     assert reasons(rounds.go(100)) == [("Warning", "PodsSkipped")]
     (pool,) = world.snapshot(now_s=200)
-    status = plan_status(pool, now_s=200, now="2026-01-01T02:00:00Z", node_uids={})
+    status = plan_status(pool, now_s=200, now="2026-01-01T02:00:00Z", node_uids={}).whole()
     assert plan_pool_events(pool, status["conditions"], {}, now_s=0) == ()
 
 
@@ -89,7 +89,7 @@ def test_the_same_turn_has_the_same_name_and_another_one_another(kit: Any) -> No
     def event(now: str, status: Mapping[str, Any]) -> Tell:
         world = kit.world(kit.pod("one", kit.SKIPPED), pool=kit.body(status=status))
         (pool,) = world.snapshot(now_s=100)
-        wanted = plan_status(pool, now_s=100, now=now, node_uids={})["conditions"]
+        wanted = plan_status(pool, now_s=100, now=now, node_uids={}).whole()["conditions"]
         (found,) = plan_pool_events(pool, wanted, {}, now_s=100)
         return found
 

@@ -36,7 +36,7 @@ def test_a_pool_is_told_in_sizes_counters_and_conditions(kit: Any) -> None:
         now_s=99,
     )
     (pool,) = world.snapshot(now_s=100)
-    status = plan_status(pool, now_s=100, now="2026-01-01T01:00:10Z", node_uids={})
+    status = plan_status(pool, now_s=100, now="2026-01-01T01:00:10Z", node_uids={}).whole()
     world.see_pool(kit.body(status=status))
     found = scrape(world)
     of = 'namespace="team-a",pool="chat"'

@@ -44,7 +44,7 @@ class Pools:
         by_room = sorted(rooms_gib.items(), key=lambda one: -one[1])
         rooms = {name: int(gib * GI) for name, gib in by_room}
         (pool,) = self.world.snapshot(now_s=now_s)
-        self.status = plan_status(pool, now_s=now_s, now=NOW, node_uids={}, rooms=rooms)
+        self.status = plan_status(pool, now_s=now_s, now=NOW, node_uids={}, rooms=rooms).whole()
         self._see()
         assert read_pool(self.body).room_nodes == tuple(self.status["roomNodes"])
         found: list[str] = self.status["roomNodes"]

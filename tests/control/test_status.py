@@ -17,16 +17,20 @@ from onggi_operator.plan.nodes import ToldMove
 from onggi_operator.plan.quotas import QuotaShare
 from onggi_operator.plan.rebalance import Why
 from onggi_operator.plan.status import plan_status, short_count
-from onggi_operator.plan.writes import STRUCTURE_INTERVAL_S, why_due
+from onggi_operator.plan.writes import STRUCTURE_INTERVAL_S, Due, Planned, due_of
 from onggi_operator.tenancy import PoolQuota, PoolUse
 
 ROOT = Path(__file__).resolve().parents[2]
 NOW = "2026-01-01T02:00:00Z"
 
 
-def status_of(world: Any, now_s: float = 100.0, now: str = NOW) -> dict[str, Any]:
+def planned(world: Any, now_s: float = 100.0, now: str = NOW) -> Planned:
     (snapshot,) = world.snapshot(now_s=now_s)
     return plan_status(snapshot, now_s=now_s, now=now, node_uids={})
+
+
+def status_of(world: Any, now_s: float = 100.0, now: str = NOW) -> dict[str, Any]:
+    return planned(world, now_s, now).whole()
 
 
 def conditions(status: dict[str, Any]) -> dict[str, tuple[str, str]]:
@@ -184,21 +188,29 @@ def test_a_pool_made_anew_under_an_old_name_starts_from_nothing(kit: Any) -> Non
 def test_what_people_act_on_is_written_at_once_and_counters_in_their_time(kit: Any) -> None:
     world = kit.world(kit.pod("one"))
     world.hear(kit.beat(), now_s=99)
-    present = status_of(world)
+    same = planned(world)
+    present = same.whole()
     world.hear(kit.beat(tokens_saved=5), now_s=100)
-    counted = status_of(world)
+    counted = planned(world)
 
-    def due(wanted: Any, since_s: float) -> bool:
-        why = why_due(wanted, present, since_write_s=since_s, counters_interval_s=30)
-        return why is not None
+    def why(wanted: Planned, since_s: float) -> Due | None:
+        found = due_of(
+            wanted,
+            present,
+            since_write_s=since_s,
+            happened_after_s=STRUCTURE_INTERVAL_S,
+            counted_after_s=30,
+        )
+        assert found is None or found[1] == wanted.whole()
+        return found[0] if found is not None else None
 
-    assert not due(present, float("inf"))
-    assert not due(counted, 29.9)
-    assert due(counted, 30)
+    assert why(same, float("inf")) is None
+    assert why(counted, 29.9) is None
+    assert why(counted, 30) is Due.COUNTED
     world.see_pool(kit.body(metadata={"generation": 2}, status=present))
-    changed = status_of(world)
-    assert not due(changed, STRUCTURE_INTERVAL_S / 2)
-    assert due(changed, STRUCTURE_INTERVAL_S)
+    changed = planned(world)
+    assert why(changed, STRUCTURE_INTERVAL_S / 2) is None
+    assert why(changed, STRUCTURE_INTERVAL_S) is Due.HAPPENED
 
 
 def test_each_pod_is_told_once_and_a_round_is_bounded(kit: Any) -> None:
@@ -249,7 +261,7 @@ def test_the_schema_has_what_is_written_and_no_more(kit: Any) -> None:
         node_uids={"n1": "a", "n2": "b"},
         moves=[move],
         allocated=Allocation(quota=QuotaShare(PoolQuota(2, 2), PoolUse(1, 1), {}, 1)),
-    )
+    ).whole()
     text = (ROOT / "crds/v1alpha1/kvcachepools.yaml").read_text()
     schema = yaml.safe_load(text)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     assert set(said(status)) == set(known(schema["properties"]["status"]))

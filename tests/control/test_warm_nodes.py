@@ -57,7 +57,7 @@ class Site:
 
     def nodes(self, now: str = T0, *, now_s: float = 100.0) -> list[dict[str, Any]]:
         (pool,) = self.world.snapshot(now_s=now_s)
-        self.status = plan_status(pool, now_s=now_s, now=now, node_uids=self.node_uids)
+        self.status = plan_status(pool, now_s=now_s, now=now, node_uids=self.node_uids).whole()
         self._see()
         found: list[dict[str, Any]] = self.status["nodes"]
         return found
@@ -135,7 +135,10 @@ def test_an_operator_that_starts_anew_believes_the_last_one_until_it_has_listene
     again.see_pool(status_kit.body(spec=spec(), status=site.status))
     for now_s, expected in ((230, before), (231, [{**before[0], "agents": 0, "leftAt": T1}])):
         (pool,) = again.snapshot(now_s=now_s)
-        assert plan_status(pool, now_s=now_s, now=T1, node_uids=site.node_uids)["nodes"] == expected
+        assert (
+            plan_status(pool, now_s=now_s, now=T1, node_uids=site.node_uids).whole()["nodes"]
+            == expected
+        )
 
 
 def test_data_goes_with_its_node_and_a_new_node_of_the_name_has_none(site: Site) -> None:

@@ -84,7 +84,7 @@ def control_page(kit: Any) -> str:
         now="2026-01-01T01:00:10Z",
         node_uids={},
         allocated=Allocation(quota=quota),
-    )
+    ).whole()
     world.see_pool(kit.body(status=status))
     registry = CollectorRegistry()
     registry.register(PoolMetrics(lambda: world.snapshot(now_s=100), lambda: 100))

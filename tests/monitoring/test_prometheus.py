@@ -88,7 +88,7 @@ class Scene:
         self.world = self.status_kit.world(*pods)
         self.world.hear(self._beat(0), now_s=99)
         (pool,) = self.world.snapshot(now_s=100)
-        status = plan_status(pool, now_s=100, now="2026-01-01T01:00:10Z", node_uids={})
+        status = plan_status(pool, now_s=100, now="2026-01-01T01:00:10Z", node_uids={}).whole()
         quota = {"hard": {"memoryBytes": 64}, "used": {"memoryBytes": 16}}
         self.world.see_pool(self.status_kit.body(status={**status, "quota": quota}))
         self.control = Control(self.kit, self.world)

@@ -10,7 +10,7 @@ from onggi_operator.observe.fleet import AgentSnapshot, NodeSnapshot
 from onggi_operator.placement import Rebalance
 from onggi_operator.plan.grants import NodePlan
 from onggi_operator.plan.rebalance import Move, Why
-from onggi_operator.plan.writes import Due
+from onggi_operator.plan.writes import Planned
 from onggi_operator.pool import Pool
 
 GRANTS_MAX: Final = 512
@@ -19,11 +19,8 @@ MOVES_MAX: Final = 64
 
 NOTHING: Final = "-"
 
-STRUCTURE: Final = ("observedGeneration", "nodeUID", "capacity", "offered", "grants", "moves")
-"""What changes when something happens; `measured` moves all day."""
-
 STRUCTURE_INTERVAL_S: Final = 30.0
-"""Unless the installation says otherwise."""
+"""Of a node, unless the installation says otherwise."""
 MEASURED_INTERVAL_S: Final = 300.0
 """A thousand nodes write three times a second for what they measure, and at most thirty times more
 while all of them move memory at once; `plan.writes` has the bound on that."""
@@ -107,22 +104,33 @@ def _told(
 
 def node_status(
     node: NodeSnapshot, plan: NodePlan, moves: Sequence[ToldMove], *, now: str
-) -> dict[str, Any]:
+) -> Planned:
     """`now` is the wall clock as the API writes it."""
     grants = _grants(node, plan, now)
+    structure = {
+        "observedGeneration": node.own.generation if node.own else 1,
+        "nodeUID": node.node.uid,
+        "capacity": {"memoryBytes": node.node.memory_bytes, "diskBytes": node.node.disk_bytes},
+        "offered": {"memoryBytes": plan.offered_bytes},
+        "grants": grants[:GRANTS_MAX],
+        "moves": [move.field for move in moves[:MOVES_MAX]],
+    }
+    return Planned(structure, lambda: _figures(node, plan, grants, moves))
+
+
+def _figures(
+    node: NodeSnapshot,
+    plan: NodePlan,
+    grants: Sequence[Mapping[str, Any]],
+    moves: Sequence[ToldMove],
+) -> dict[str, Any]:
     granted = sum(grant["memoryBytes"] for grant in grants)
     unheard = sum("unheard" in grant for grant in grants)
     measured = _measured(node, plan)
     moving = [move for move in moves if not move.dry_run]
     return {
-        "observedGeneration": node.own.generation if node.own else 1,
-        "nodeUID": node.node.uid,
-        "capacity": {"memoryBytes": node.node.memory_bytes, "diskBytes": node.node.disk_bytes},
-        "offered": {"memoryBytes": plan.offered_bytes},
         "granted": {"memoryBytes": granted},
-        "grants": grants[:GRANTS_MAX],
         "measured": measured,
-        "moves": [move.field for move in moves[:MOVES_MAX]],
         "display": {
             "host": f"{format_size(granted)}/{format_size(plan.offered_bytes)}"
             + (f" ({unheard} unheard)" if unheard else ""),
@@ -166,26 +174,11 @@ def _grants(node: NodeSnapshot, plan: NodePlan, now: str) -> list[dict[str, Any]
 
 
 def _measured(node: NodeSnapshot, plan: NodePlan) -> dict[str, int]:
-    held = [agent.held for agent in node.agents if agent.held is not None]
-    used = [agent.used for agent in node.agents if agent.held is not None]
+    heard = [(agent.held, agent.used) for agent in node.agents if agent.held is not None]
     return {
-        "agents": sum([claim.speaks for claim in plan.claims]),
-        "heldMemoryBytes": sum([tiers.host_bytes for tiers in held]),
-        "heldDiskBytes": sum([tiers.disk_bytes for tiers in held]),
-        "usedMemoryBytes": sum([tiers.host_bytes for tiers in used]),
-        "usedDiskBytes": sum([tiers.disk_bytes for tiers in used]),
+        "agents": sum(claim.speaks for claim in plan.claims),
+        "heldMemoryBytes": sum(held.host_bytes for held, _ in heard),
+        "heldDiskBytes": sum(held.disk_bytes for held, _ in heard),
+        "usedMemoryBytes": sum(used.host_bytes for _, used in heard),
+        "usedDiskBytes": sum(used.disk_bytes for _, used in heard),
     }
-
-
-def why_node_due(
-    wanted: Mapping[str, Any],
-    present: Mapping[str, Any],
-    *,
-    since_write_s: float,
-    interval_s: float = STRUCTURE_INTERVAL_S,
-) -> Due | None:
-    """What changed by itself waits; what happened is written, but not twice in `interval_s`."""
-    if any(wanted[key] != present.get(key) for key in STRUCTURE):
-        return Due.HAPPENED if since_write_s >= interval_s else None
-    differs = any(wanted[key] != present.get(key) for key in wanted)
-    return Due.COUNTED if differs and since_write_s >= MEASURED_INTERVAL_S else None

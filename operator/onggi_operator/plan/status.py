@@ -16,6 +16,7 @@ from onggi_operator.plan.findings import findings
 from onggi_operator.plan.nodes import ToldMove
 from onggi_operator.plan.room import plan_room
 from onggi_operator.plan.warm import plan_nodes
+from onggi_operator.plan.writes import Planned
 
 LISTED_MAX: Final = 20
 """Pods in `skipped` and `missed`, as in the schema: the newest tell what is wrong now."""
@@ -38,15 +39,13 @@ def plan_status(
     moves: Sequence[ToldMove] = (),
     allocated: Allocation = NOTHING_KNOWN,
     rooms: Mapping[str, int] = MappingProxyType({}),
-) -> dict[str, Any]:
+) -> Planned:
     """`now_s` is the monotonic time of heartbeats, `now` the wall clock as the API writes it;
     `node_uids` are the nodes that there are, `moves` those of the pool's agents that nodes last
     planned, `allocated` what the ledger knows, `rooms` what nodes have left."""
     pods = census(world, now_s=now_s)
     found = findings(world, pods, allocated, now=now)
-    capacity = _bytes([beat.capacity for beat in pods.beats])
-    used = _bytes([beat.used for beat in pods.beats])
-    return {
+    structure = {
         "observedGeneration": world.generation,
         "conditions": written(found, world.status.get("conditions") or (), world.generation, now),
         "pods": {
@@ -59,15 +58,23 @@ def plan_status(
         "skipped": [_skipped(pod) for pod in _newest(pods.skipped)],
         "missed": [{"pod": pod.name, "created": pod.created} for pod in _newest(pods.missed)],
         "nodes": plan_nodes(world, pods, node_uids, now_s=now_s, now=now),
-        "roomNodes": plan_room(world, pods, rooms, now_s=now_s),
-        "moves": [{"node": move.node, **move.field} for move in moves[:LISTED_MAX]],
-        "quota": quota_field(allocated.quota, world.status.get("quota")),
-        "capacity": capacity,
-        "used": used,
-        **totals_fields(world.totals),
-        "agents": agents_field(world.agents),
-        "display": _display(pods, found, capacity, used, world.totals),
     }
+
+    def figures() -> dict[str, Any]:
+        capacity = _bytes([beat.capacity for beat in pods.beats])
+        used = _bytes([beat.used for beat in pods.beats])
+        return {
+            "roomNodes": plan_room(world, pods, rooms, now_s=now_s),
+            "moves": [{"node": move.node, **move.field} for move in moves[:LISTED_MAX]],
+            "quota": quota_field(allocated.quota, world.status.get("quota")),
+            "capacity": capacity,
+            "used": used,
+            **totals_fields(world.totals),
+            "agents": agents_field(world.agents),
+            "display": _display(pods, found, capacity, used, world.totals),
+        }
+
+    return Planned(structure, figures)
 
 
 def _newest(pods: Sequence[PodView]) -> Sequence[PodView]:

@@ -1,13 +1,10 @@
 """Whether a status is written now, and before which others. What people act on goes out at once;
 counters that move all day go out once in an interval; what is the same is not written at all."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, Generic, TypeVar
-
-STRUCTURE: Final = ("observedGeneration", "conditions", "pods", "skipped", "missed", "nodes")
-"""Fields that change when something happens, not because time goes by."""
 
 STRUCTURE_INTERVAL_S: Final = 2.0
 """A roll-out of a hundred pods becomes some writes, not hundreds."""
@@ -49,21 +46,37 @@ def first_of(waiting: Sequence[Waiting[Made]], at_most: int) -> list[Made]:
     return (happened[: at_most - kept] + counted)[:at_most]
 
 
-def why_due(
-    wanted: Mapping[str, Any],
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What an object should say: `structure` changes when something happens; `figures` move all
+    day, and are reckoned where they are needed: in most rounds nothing is due."""
+
+    structure: Mapping[str, Any]
+    figures: Callable[[], Mapping[str, Any]]
+
+    def whole(self) -> dict[str, Any]:
+        return {**self.structure, **self.figures()}
+
+
+def due_of(
+    wanted: Planned,
     present: Mapping[str, Any],
     *,
     since_write_s: float,
-    counters_interval_s: float,
-) -> Due | None:
-    """None when it is not. `since_write_s` is the time since this pool's status was last written by
-    us."""
-    if _differs(wanted, present, STRUCTURE):
-        return Due.HAPPENED if since_write_s >= STRUCTURE_INTERVAL_S else None
-    if _differs(wanted, present, tuple(wanted)):
-        return Due.COUNTED if since_write_s >= counters_interval_s else None
-    return None
+    happened_after_s: float,
+    counted_after_s: float,
+) -> tuple[Due, dict[str, Any]] | None:
+    """What is to be written now, and why; None when nothing is. `since_write_s` is the time since
+    this status was last written by us; what happened, and what only moved, waits until that is so
+    much."""
+    happened = _differs(wanted.structure, present)
+    if since_write_s < (happened_after_s if happened else counted_after_s):
+        return None
+    status = wanted.whole()
+    if happened:
+        return Due.HAPPENED, status
+    return (Due.COUNTED, status) if _differs(status, present) else None
 
 
-def _differs(wanted: Mapping[str, Any], present: Mapping[str, Any], keys: tuple[str, ...]) -> bool:
-    return any(wanted.get(key) != present.get(key) for key in keys)
+def _differs(wanted: Mapping[str, Any], present: Mapping[str, Any]) -> bool:
+    return any(value != present.get(key) for key, value in wanted.items())
