@@ -258,13 +258,9 @@ def _best_pair(
     movable: Sequence[Taker], offers: Mapping[str, _Offer]
 ) -> tuple[Taker, Taker] | None:
     """Who misses a part least and whom it brings most, if that is more."""
-    givers, takers = [], []
-    for one in movable:
-        offer = offers[one.uid]
-        if offer.lost is not None:
-            givers.append((offer.lost, one.uid, one))
-        if offer.gained is not None:
-            takers.append((offer.gained, one.uid, one))
+    told = [(offers[one.uid], one.uid, one) for one in movable]
+    givers = [(offer.lost, uid, one) for offer, uid, one in told if offer.lost is not None]
+    takers = [(offer.gained, uid, one) for offer, uid, one in told if offer.gained is not None]
     pairs = [
         (lost + gained, giver, taker)
         for lost, _, giver in sorted(givers)[:2]
