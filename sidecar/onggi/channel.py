@@ -36,9 +36,6 @@ _LOOK_S: Final = 0.02
 pages of it are in use, cannot wake it. While more time than this is left the leader sleeps in recv
 itself, which saves a system call; the socket has it as its own timeout."""
 
-_LAST_READS: Final = 16
-"""Of what an agent sent before it closed: a mebibyte, several times what a unix socket holds."""
-
 
 class ChannelClosed(Exception):
     """The connection is gone; every call on it gets this. The message says why."""
@@ -73,8 +70,9 @@ class Channel:
         self._buffer = memoryview(bytearray(_READ_BYTES))
         self._calls: dict[int, Call] = {}
         self._numbers = itertools.count(1)
-        self._closed_because = ""
-        self._last_words = ""
+        self._closed_because = self._last_words = ""
+        self._ending = False
+        """Nothing can be sent any more, so nothing is given back."""
         self.closed = False
         self.shut = False
         """Whether the agent was told of the end: closed, and nothing of it in use any more."""
@@ -176,15 +174,16 @@ class Channel:
 
     def send(self, data: bytes, deadline_s: float) -> None:
         """A whole frame. Raises as start() does."""
-        with self._send_lock:
-            try:
-                sent = self._sock.send(data, socket.MSG_DONTWAIT)
-            except BlockingIOError:
-                sent = 0
-            except OSError as error:
-                self._sending_failed(error)
-            if sent < len(data):
-                self._send_rest(memoryview(data)[sent:], deadline_s)
+        try:
+            with self._send_lock:
+                try:
+                    sent = self._sock.send(data, socket.MSG_DONTWAIT)
+                except BlockingIOError:
+                    sent = 0
+                if sent < len(data):
+                    self._send_rest(memoryview(data)[sent:], deadline_s)
+        except OSError as error:
+            self._sending_failed(error)
 
     def _send_rest(self, rest: memoryview, deadline_s: float) -> None:
         while rest:
@@ -195,16 +194,13 @@ class Channel:
                 rest = rest[self._sock.send(rest, socket.MSG_DONTWAIT) :]
             except BlockingIOError:
                 continue
-            except OSError as error:
-                self._sending_failed(error)
 
     def _sending_failed(self, error: OSError) -> NoReturn:
         """What the agent said before it closed can still be read; who leads reads it himself."""
         if self._leading.acquire(timeout=_LOOK_S):
+            self._ending = True
             try:
-                for _ in range(_LAST_READS):
-                    if not self._read(socket.MSG_DONTWAIT):
-                        break
+                self._read_last(Call(-1, 0))
             finally:
                 self._leading.release()
         self._fail(f"sending failed: {error.strerror or error}", error)
@@ -249,15 +245,21 @@ class Channel:
         while call.frame is None:
             left_s = deadline_s - self._clock()
             if left_s > _LOOK_S:
-                came = self._read(0)
-            elif left_s > 0:
-                came = bool(self._readable.poll(left_s * 1000)) and self._read(socket.MSG_DONTWAIT)
-            else:
-                came = self._read(socket.MSG_DONTWAIT)
-                return call.frame is not None or (came and call.request_id != 0)
+                self._read(0)
+            elif left_s <= 0:
+                return self._read_last(call)
+            elif self._readable.poll(left_s * 1000):
+                self._read(socket.MSG_DONTWAIT)
             if self.closed:
                 return True
         return True
+
+    def _read_last(self, call: Call) -> bool:
+        """What lies there, until the call's reply; who sends on and on is not read for ever."""
+        until_s = self._clock() + _LOOK_S if call.request_id else 0.0  # 0: drain() awaits nothing
+        while self._read(socket.MSG_DONTWAIT) and call.frame is None and self._clock() < until_s:
+            pass
+        return call.frame is not None
 
     def _read(self, flags: int) -> bool:
         """Take in what is there, or comes within _LOOK_S. False: nothing."""
@@ -288,7 +290,7 @@ class Channel:
             late = call.late
             if self._followers:
                 self._turn.notify_all()
-        if late is not None:
+        if late is not None and not self._ending:
             late(one)
 
     def _fail(self, because: str, cause: Exception | None) -> NoReturn:

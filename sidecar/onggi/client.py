@@ -147,7 +147,7 @@ class Client:
         """Whether, as the board tells, no tier holds the first block of this prompt; then there is
         nothing to ask for. False: ask. noted: it counts as a prompt that was asked about."""
         sure = bool(keys) and self._link.misses.sure(keys)
-        if sure and noted:
+        if sure and noted and checks.keys_of(keys):
             self._link.misses.note(keys)
         return sure
 

@@ -51,10 +51,11 @@ Mover = Callable[[Sequence[Move], Callable[[], bool]], bool]
 class _Job:
     """One call's copies, taken from `left` by both threads. Once that is empty nobody begins."""
 
-    __slots__ = ("_may", "_over", "fault", "helped", "left", "shared", "whole")
+    __slots__ = ("_may", "_over", "_pid", "fault", "helped", "left", "shared", "whole")
 
     def __init__(self, moves: Sequence[Move], may: Callable[[], bool]) -> None:
         self._may = may
+        self._pid = os.getpid()
         self.left = deque(
             (to + at, source + at, min(CHUNK_BYTES, nbytes - at))
             for to, source, nbytes in moves
@@ -94,12 +95,16 @@ class _Job:
 
     def settle(self) -> None:
         """Until nothing of this is being copied; once more is nothing. An interrupt waits for it
-        and is raised then: the pages go to somebody else next."""
+        and is raised then: the pages go to somebody else next. One that forked leaves the second
+        thread to the parent, and the child without what that had taken."""
         interrupted: BaseException | None = None
         while True:
             try:
                 self.left.clear()
                 while self.shared and not self.helped:
+                    if self._pid != os.getpid():
+                        self.whole = False
+                        break
                     self._over.acquire(timeout=LOOK_AGAIN_S)
                 break
             except BaseException as interrupt:  # noqa: BLE001  raised below
@@ -144,15 +149,24 @@ class Crew:
         last = self._last
         if not self._jobs.empty() or (last is not None and last.left):
             return alone(moves, may)
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="onggi-copies", daemon=True)
-            self._thread.start()
+        if self._thread is None and not self._hire():
+            return alone(moves, may)
         ways = self._ways.setdefault(nbytes.bit_length(), _Ways())
         shared, began_s = ways.shared(), self._now_s()
         whole = self._share(_Job(moves, may)) if shared else alone(moves, may)
         if whole:  # what was broken off tells nothing of either way
             ways.note(shared=shared, byte_s=(self._now_s() - began_s) / nbytes)
         return whole
+
+    def _hire(self) -> bool:
+        """False: there is no thread to be had, as at a limit on them or at the process's end."""
+        thread = threading.Thread(target=self._run, name="onggi-copies", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            return False
+        self._thread = thread
+        return True
 
     def _share(self, job: _Job) -> bool:
         """An interrupt may come at any step of this, between two lines too: so it is settled twice,

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from onggi_core.wire.frame import KEYS_MAX
 from onggi_core.wire.requests import Missed
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from onggi.session import Session
 
 TOLD_KEYS: Final = 2048
-"""Keys of prompts that are told at once: a frame of 32 KiB."""
+"""Keys of prompts that are told at once: a frame of 32 KiB, or of the last of them alone."""
 TOLD_EVERY_S: Final = 1.0
 """As long as this they wait for others, and for the client's next call after it."""
 
@@ -35,21 +36,28 @@ class Misses:
 
     def sure(self, keys: Sequence[bytes]) -> bool:
         """Whether no tier holds the first of these, as of now; keys: a prompt's, from its start.
-        False where the agent has to be asked."""
+        False where the agent has to be asked. What an agent that died left says nothing."""
         session = self._link.session()
         board = session.arena.board if session is not None else None
-        return board is not None and not board.may_begin(keys[0])
+        if session is None or board is None or board.may_begin(keys[0]):
+            return False
+        return not session.channel.hung_up
 
     def note(self, keys: Sequence[bytes]) -> None:
-        """Such a prompt was asked about, for the one time that it counts."""
+        """Such a prompt was asked about, for the one time that it counts; of one that no call
+        takes as a whole, as much as one takes."""
+        chain, due = tuple(keys[:KEYS_MAX]), []
         with self._lock:
+            if self._keys + len(chain) > KEYS_MAX:
+                due.append(self._take())
             if not self._chains:
                 self._since_s = self._link.now_s()
-            self._chains.append(tuple(keys))
-            self._keys += len(keys)
-            most = self._keys >= TOLD_KEYS
-        if most:
-            self.tell(self._link.current)
+            self._chains.append(chain)
+            self._keys += len(chain)
+            if self._keys >= TOLD_KEYS:
+                due.append(self._take())
+        for chains in due:
+            self._say(self._link.current, chains)
 
     def tell_if_due(self, session: Session) -> None:
         """For whoever calls now and then."""
@@ -59,6 +67,14 @@ class Misses:
     def tell(self, session: Session | None) -> None:
         """Say what was not said yet; nobody there hears nothing."""
         with self._lock:
-            chains, self._chains, self._keys = self._chains, [], 0
+            chains = self._take()
+        self._say(session, chains)
+
+    def _take(self) -> list[tuple[bytes, ...]]:
+        """What one frame holds. Under the lock."""
+        chains, self._chains, self._keys = self._chains, [], 0
+        return chains
+
+    def _say(self, session: Session | None, chains: list[tuple[bytes, ...]]) -> None:
         if chains and session is not None:
             self._link.tell(session, Missed(tuple(chains)))

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from onggi import channel as channel_module
 from onggi.channel import Channel, ChannelClosed
-from onggi_core.wire.cut import Cutter
+from onggi_core.wire.cut import Cutter, Frame
 from onggi_core.wire.frame import PAYLOAD_MAX_BYTES, Status, frame, refusal
 
 OP = 2
@@ -312,3 +312,50 @@ def test_the_leader_steps_down_for_a_follower(ends: tuple[Channel, socket.socket
     follower.join()
     assert got[0] is not None
     assert got[0].payload == b"s"
+
+
+def test_a_late_reply_that_is_given_back_does_not_hang_a_send_that_fails(
+    ends: tuple[Channel, socket.socket],
+) -> None:
+    channel, theirs = ends
+    call, sent = channel.start(OP, b"", later()), []
+
+    def give_back(answer: Frame) -> None:
+        sent.append(answer)
+        channel.start(OP, b"", later())
+
+    channel.give_up(call, give_back)
+    theirs.recv(10_000)
+    theirs.send(frame(OP, 0, call.request_id, b"a pin") + FULL)
+    theirs.close()
+
+    def send() -> None:
+        with pytest.raises(ChannelClosed, match=WHY):
+            channel.start(OP, b"", later())
+
+    sender = threading.Thread(target=send, daemon=True)
+    sender.start()
+    sender.join(LONG_S)
+    assert not sender.is_alive()
+    assert not sent, "the end of the stream gives it back"
+
+
+def test_a_peer_that_talks_on_holds_nobody_beyond_his_deadline(
+    ends: tuple[Channel, socket.socket],
+) -> None:
+    channel, theirs = ends
+    stop = threading.Event()
+
+    def talk() -> None:
+        until_s = later()
+        while not stop.is_set() and time.monotonic() < until_s:
+            with contextlib.suppress(OSError):
+                theirs.send(frame(0, Status.TOO_MANY, 0, b"no") * 1000)
+
+    call = channel.start(OP, b"", later())
+    talker = threading.Thread(target=talk)
+    talker.start()
+    assert channel.wait(call, time.monotonic() + 0.05) is None
+    assert talker.is_alive(), "it was not waited for"
+    stop.set()
+    talker.join()

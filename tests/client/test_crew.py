@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -151,7 +152,7 @@ def test_a_thread_that_gives_way_copies_alone(monkeypatch: pytest.MonkeyPatch) -
     long = [(target.address, source.address, SHARED_FROM_BYTES)]
 
     def behind_the_others() -> None:
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 15)
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
         assert move(long, yes)
 
     thread = threading.Thread(target=behind_the_others)
@@ -284,3 +285,50 @@ def test_a_child_has_a_second_thread_of_its_own() -> None:
         right = all(move([(target.address, source.address, nbytes)], yes) for _ in range(3))
         os._exit(0 if right and target.buffer == source.buffer else 1)
     assert os.waitpid(child, 0)[1] == 0
+
+
+def test_who_gets_no_thread_copies_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    nbytes, one = 8 * CHUNK_BYTES, Crew()
+    source, target = Memory(0, os.urandom(nbytes)), Memory(nbytes)
+    assert one.move([(target.address, source.address, nbytes)], nbytes, yes)
+    assert target.buffer == source.buffer
+    monkeypatch.undo()
+    while not _shares(one, source, target, nbytes):
+        pass
+
+
+def _shares(one: Crew, source: Memory, target: Memory, nbytes: int) -> bool:
+    assert one.move([(target.address, source.address, nbytes)], nbytes, yes)
+    return one._thread is not None
+
+
+def test_a_child_of_a_fork_inside_a_shared_copy_waits_for_nobody() -> None:
+    nbytes, child = 4 * CHUNK_BYTES, -1
+    source, target = Memory(0, os.urandom(nbytes)), Memory(nbytes)
+    one, inside = Crew(), threading.Event()
+    me, fork = threading.get_ident(), threading.Event()
+
+    def may() -> bool:
+        nonlocal child
+        if threading.get_ident() != me:
+            inside.set()
+            assert fork.wait(60.0)
+        elif child < 0 and inside.wait(60.0):
+            child = os.fork()
+            signal.alarm(0 if child else 60)
+            fork.set()
+        return True
+
+    job = crew._Job([(target.address, source.address, nbytes)], may)
+    one._thread = threading.Thread(target=one._run, daemon=True)
+    one._thread.start()
+    whole = one._share(job)
+    if child == 0:
+        os._exit(1 if whole else 0)
+    assert whole
+    assert target.buffer == source.buffer
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0, "it has a part of it"

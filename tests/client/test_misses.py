@@ -16,7 +16,7 @@ from vllm_stand_ins import BLOCK, PAGE, SPACE, Request, Sides
 
 from onggi import Client, block_keys
 from onggi.misses import TOLD_EVERY_S, TOLD_KEYS
-from onggi_core.wire.frame import Op
+from onggi_core.wire.frame import KEYS_MAX, Op
 
 KEYS = block_keys(list(range(8 * BLOCK)), BLOCK)
 
@@ -159,3 +159,38 @@ def test_a_prompt_stored_while_a_request_of_it_queued_is_found(agent: AgentProce
     assert not sides.scheduler.finished(one)
     sides.close()
     store.close()
+
+
+def test_a_prompt_of_any_length_is_counted_and_ends_no_session(client: Client) -> None:
+    number = client.session_number
+    for blocks in (2, KEYS_MAX, 2, 2 * KEYS_MAX + 1):
+        assert client.misses(some_keys(blocks), noted=True)
+    before = client.stats()
+    assert client.misses(some_keys(TOLD_KEYS), noted=True)
+    after = client.stats()
+    assert (before["lookup_requests"], before["lookup_blocks"]) == (4, 4 + 2 * KEYS_MAX)
+    assert after["lookup_requests"] == 5
+    assert client.session_number == number
+
+
+def some_keys(blocks: int) -> list[bytes]:
+    return [(5 << 64 | number).to_bytes(16, "little") for number in range(blocks)]
+
+
+def test_a_key_of_another_length_is_its_callers_mistake(client: Client) -> None:
+    with pytest.raises(ValueError, match=r"keys\[1\]"):
+        client.misses([KEYS[0], b"short"], noted=True)
+    with pytest.raises(TypeError):
+        client.misses(["text"], noted=True)  # type: ignore[list-item]
+    assert client.attached
+
+
+def test_the_board_of_an_agent_that_died_says_nothing(tmp_path: Path) -> None:
+    first = AgentProcess(tmp_path, memory="16MiB")
+    with first:
+        client = Client(first.socket, spaces=[SPACE], deadline_s=5.0)
+        assert soon(lambda: client.attached)
+        assert client.misses(KEYS)
+        first.kill()
+        assert not client.misses(KEYS), "nobody is there to be asked"
+    client.close()
