@@ -170,6 +170,8 @@ def config(**changes: Any) -> tuple[Any, Any]:
     model = {"model": "org/name", "dtype": "torch.bfloat16", "hf_config": Hf(), "seed": 0}
     model |= {"quantization": None}
     cache = {"cache_dtype": "auto", "kv_cache_layout": None, "calculate_kv_scales": False}
+    cache["enable_prefix_caching"] = True
+    scheduler = {"enable_chunked_prefill": True}
     parallel = {
         "tensor_parallel_size": 1,
         "pipeline_parallel_size": 1,
@@ -185,6 +187,8 @@ def config(**changes: Any) -> tuple[Any, Any]:
             cache[name] = value
         elif name in parallel:
             parallel[name] = value
+        elif name in scheduler:
+            scheduler[name] = value
         elif name == "block_size":
             spec.block_size = value
         elif name == "spec":
@@ -197,6 +201,7 @@ def config(**changes: Any) -> tuple[Any, Any]:
         model_config=SimpleNamespace(**model),
         cache_config=SimpleNamespace(**cache),
         parallel_config=SimpleNamespace(**parallel),
+        scheduler_config=SimpleNamespace(**scheduler),
         load_config=SimpleNamespace(load_format="auto"),
     )
     return vllm_config, SimpleNamespace(kv_cache_groups=groups, **kv)
@@ -263,12 +268,18 @@ def test_what_does_not_leaves_it(change: dict[str, Any]) -> None:
     [
         ({"decode_context_parallel_size": 2}, "decode_context_parallel_size is 2"),
         ({"calculate_kv_scales": True}, "calculate_kv_scales is on"),
+        (
+            {"enable_chunked_prefill": False, "enable_prefix_caching": False},
+            "computes prompts whole",
+        ),
     ],
 )
 def test_what_is_not_kept_yet_is_said(change: dict[str, Any], said: str) -> None:
     with pytest.raises(StandBack, match=said):
         check_supported(config(**change)[0])
     check_supported(config()[0])
+    check_supported(config(enable_chunked_prefill=False)[0])
+    check_supported(config(enable_prefix_caching=False)[0])
 
 
 def test_the_field_that_changed_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -166,9 +166,11 @@ def test_a_failed_block_is_not_promised_again_for_a_while(agent: Any, make_sides
     assert ask(sides, request(60, "later"), 0) == (48, False)
 
 
+@pytest.mark.parametrize("ended", [False, True])
 def test_a_failed_block_that_was_saved_anew_is_promised_at_once(
-    agent: Any, make_sides: Any
+    agent: Any, make_sides: Any, ended: bool
 ) -> None:
+    """Also if its request ended before its save did."""
     store(agent, TOKENS[:64], [0, 1, 2, 3])
     sides, one = make_sides(agent), request(60)
     ask(sides, one, 0)
@@ -178,6 +180,7 @@ def test_a_failed_block_that_was_saved_anew_is_promised_at_once(
     one.num_computed_tokens = 16
     (save,) = sides.scheduler.plan(step_output({"r": 44}, {"r": [5, 6, 7, 8]})).saves
     assert save.block_ids == (6, 7)
+    assert not ended or sides.scheduler.finished(one)
     sides.scheduler.reported(Report(saves_over={save.number: 1}), [])
     assert ask(sides, request(60, "again"), 0) == (48, False)
 

@@ -111,6 +111,47 @@ def test_sounds_find_their_own_blocks_and_no_others(start: Any, make_agent: Any)
     find_their_own(start, make_agent(), "sounds", heard, **more)
 
 
+LATENT = [prompt(60 + n, 300 + 37 * n) for n in range(4)]
+
+
+def test_latent_attention_goes_on_from_its_blocks_as_from_the_engines_own(
+    start: Any, make_agent: Any
+) -> None:
+    """Its kernel rounds to bfloat16, so that a prompt computed in other pieces may end in other
+    words; those that follow a hit of the engine's own are right."""
+    more = {"family": "latent", "dtype": "bfloat16"}
+    with start("", "latent-bare", **more) as bare:
+        cold = [bare.generate(one)["tokens"] for one in LATENT]
+        own = [bare.generate(one) for one in LATENT]
+    if own[0]["cached"] == [0]:
+        pytest.skip("without AMX vLLM computes such prompts whole, and has no prefix cache itself")
+    with start(make_agent().socket, "latent", kv_transfer_config=connector(), **more) as engine:
+        assert [engine.generate(one)["tokens"] for one in LATENT] == cold
+        engine.forget()
+        again = [engine.generate(one) for one in LATENT]
+        assert [(one["cached"], one["tokens"]) for one in again] == [
+            (one["cached"], one["tokens"]) for one in own
+        ]
+        metrics = engine.settled()
+    assert metrics["vllm:onggi_loaded_tokens_host"] == sum(one["cached"][0] for one in own)
+    assert metrics["vllm:onggi_faults"] == 0
+
+
+def test_an_engine_that_computes_prompts_whole_is_left_alone(
+    start: Any, make_agent: Any, folder: Path
+) -> None:
+    """vLLM's reference for latent attention on a CPU answers wrong tokens after any hit."""
+    more = {"family": "latent", "attention_backend": "CPU_MLA", "block_size": 16}
+    with start("", "whole-bare", **more) as bare:
+        right = [bare.generate(one)["tokens"] for one in LATENT]
+    with start(make_agent().socket, "whole", kv_transfer_config=connector(), **more) as engine:
+        for _ in range(2):
+            said = [engine.generate(one) for one in LATENT]
+            assert [one["tokens"] for one in said] == right
+            assert [one["cached"] for one in said] == [[0]] * len(LATENT)
+    assert "computes prompts whole" in (folder / "whole.log").read_text()
+
+
 class Listener:
     """What an engine publishes."""
 

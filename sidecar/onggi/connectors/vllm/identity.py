@@ -39,6 +39,15 @@ def check_supported(vllm_config: Any) -> None:
             "calculate_kv_scales is on: the scales come from the first requests, so the same "
             "tokens have other bytes in the next run"
         )
+    scheduler = getattr(vllm_config, "scheduler_config", None)
+    by_parts = getattr(scheduler, "enable_chunked_prefill", True)
+    if not by_parts and not getattr(vllm_config.cache_config, "enable_prefix_caching", True):
+        # As vLLM itself sets both for kernels that would answer wrong tokens: its reference for
+        # latent attention on a CPU without AMX is one.
+        raise StandBack(
+            "enable_chunked_prefill and enable_prefix_caching are off: this engine computes "
+            "prompts whole, and may not be able to go on from blocks that it is given"
+        )
 
 
 def identity(

@@ -24,7 +24,7 @@ class Saves:
         self._owner: dict[int, str] = {}
         """Job -> its request; a job that nobody waits for any more is not in it."""
         self._keys: dict[int, tuple[bytes, ...]] = {}
-        """Of the same jobs."""
+        """Of all jobs that are not over: what they save is no longer what failed, whoever waits."""
         self._ranks_over: dict[int, int] = {}
         self._fenced: set[int] = set()
         self._delayed: set[str] = set()
@@ -97,7 +97,7 @@ class Saves:
 
     def reported(self, report: Report, tracked: Mapping[str, Tracked]) -> None:
         for number, ranks in report.saves_over.items():
-            if number in self._owner:
+            if number in self._keys:
                 self._ranks_over[number] = self._ranks_over.get(number, 0) + ranks
                 if self._ranks_over[number] >= self._ranks:
                     self._failures.forget(self._keys[number])
@@ -118,6 +118,4 @@ class Saves:
     def _disown(self, one: Tracked) -> None:
         for number in one.saves:
             self._owner.pop(number, None)
-            self._keys.pop(number, None)
-            self._ranks_over.pop(number, None)
         one.saves = {}
