@@ -107,6 +107,22 @@ def test_a_disk_behind_a_small_arena_hits_what_the_replay_of_its_size_hits(
     assert stats["unadmitted_host_blocks"] == 0
 
 
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+def test_behind_a_small_arena_worth_comes_to_what_its_replay_hits() -> None:
+    """Prints both along the stream: it begins below the replay and ends above."""
+    prompts, worth = conversations(3_600), PolicyName.WORTH
+    engine = Live(BLOCKS, (worth,), parts=10)
+    behind = []
+    for until in range(600, 3_601, 600):
+        live = live_of(engine, prompts[until - 600 : until])
+        replayed = replay(prompts[:until], BLOCKS, worth).hit_rate
+        print(f"{until} prompts: live {live:.4f}, replay {replayed:.4f}")
+        behind.append(replayed - live)
+    assert behind[0] > behind[-1]
+    assert abs(behind[-1]) < TOLERANCE
+
+
 def test_without_a_trace_the_engine_does_as_the_replay_does() -> None:
     prompts = talks(2_500)
     engine = Live(512)
