@@ -14,8 +14,9 @@ from typing import Any, Final
 
 from onggi import Client, LoadOutcome, PendingLoad
 
-PART_BYTES: Final = 4 * 1024 * 1024
-"""Of one request: the first part is copied while the others are read."""
+PART_BYTES: Final = 8 * 1024 * 1024
+"""Of one request, which has a cost of its own. While the last one of a piece is copied, those of
+the next are read."""
 
 
 class Coming:

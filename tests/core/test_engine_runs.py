@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from itertools import pairwise
 
 import pytest
 from shell import PAGE, Shell, chain, checksum, pattern, spec
@@ -88,6 +89,28 @@ def test_a_read_that_keeps_every_disk_thread_busy_goes_in_longer_runs() -> None:
     assert [len(run.keys) for run in runs(shell)] == [4] * SPREAD
     shell.end_jobs()
     assert shell.stats()["read_bytes"] == SPREAD * RUN_BYTES
+
+
+def test_what_lies_in_a_row_on_disk_is_one_read_wherever_there_is_room_for_it() -> None:
+    """Seen: reads were no longer than the chains that made room for them, for good."""
+    shell = Shell(extents=1, segments=4, pages_each=8)
+    client = shell.open(A)
+    singles = [chain(f"single {n}", 1) for n in range(8)]
+    for keys in (LONG[:4], *singles):
+        shell.store(client, keys)
+        shell.end_jobs()
+    for keys in singles[::2]:
+        load = shell.load(client, keys)
+        assert load is not None
+        shell.finish(load.ticket)
+    assert shell.load(client, LONG[:4], wait_ms=100) is None
+    (run,) = runs(shell)
+    assert run.keys == tuple(LONG[:4])
+    assert all(after - before > PAGE for before, after in pairwise(sorted(run.offsets)))
+    shell.end_jobs()
+    (found,) = shell.loads.values()
+    assert found.reply.blocks == 4
+    check(shell.engine)
 
 
 def test_a_page_larger_than_a_run_is_a_run_of_its_own() -> None:

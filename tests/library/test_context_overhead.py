@@ -20,11 +20,12 @@ from onggi_core.engine.state import Facts  # noqa: E402
 from onggi_core.identity import ROOT  # noqa: E402
 from onggi_core.wire.requests import Hello, SpaceSpec, StoreComplete, StoreOutcome, StorePrepare  # noqa: E402
 from onggi_library.context import context as context_module  # noqa: E402
+from onggi_library.context import share as share_module  # noqa: E402
 from onggi_library.context.attention_map import SEEN_MIN, AttentionMap  # noqa: E402
 from onggi_library.context.context import BLOCK_TOKENS, TieredContext  # noqa: E402
 from onggi_library.context.errors import ContextLost  # noqa: E402
 from onggi_library.context.pieces import Cut, Spots  # noqa: E402
-from onggi_library.context.share import PIECE_BYTES_MAX, Wanted, share  # noqa: E402
+from onggi_library.context.share import PIECE_BYTES_MAX, RUN_BYTES, Wanted, share  # noqa: E402
 
 MB = 1_000_000
 TOKENS = 1 << 20
@@ -65,6 +66,7 @@ def filled(store: NothingKept, patch: pytest.MonkeyPatch) -> TieredContext:
     """A context of a million tokens in some of its layers, whose rows are tiny and whose pieces are
     those of an 8B model."""
     patch.setattr(context_module, "PageStore", lambda *_: store)
+    patch.setattr(share_module, "RUN_BYTES", RUN_BYTES * 4 // ROW_BYTES)
     context = TieredContext(
         "/nowhere", layers=COUNTED, device_bytes=DEVICE_BYTES // PART * 4 // ROW_BYTES, recent=0
     )
@@ -75,9 +77,10 @@ def filled(store: NothingKept, patch: pytest.MonkeyPatch) -> TieredContext:
     return context
 
 
-def test_pieces_of_a_tiny_row_are_those_of_a_large_one() -> None:
+def test_pieces_of_a_tiny_row_are_those_of_a_large_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Or the counts below would be of another context."""
     large = share(Wanted(DEVICE_BYTES, LAYERS, BLOCK_TOKENS, 128, 2048), 1, ROW_BYTES)
+    monkeypatch.setattr(share_module, "RUN_BYTES", RUN_BYTES * 4 // ROW_BYTES)
     tiny = Wanted(DEVICE_BYTES // PART * 4 // ROW_BYTES, COUNTED, BLOCK_TOKENS, 128, 0)
     assert (large.piece, large.run) == (share(tiny, 1, 4).piece, share(tiny, 1, 4).run)
 

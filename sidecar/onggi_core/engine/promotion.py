@@ -55,7 +55,7 @@ def begin(state: State, space: Space, blocks: Sequence[int], urgency: Urgency, n
     most_bytes = min(RUN_BYTES, max(CHUNK_BYTES, ready * space.stride_bytes // SPREAD))
     while begun < ready and len(state.reads) < limit and state.breaker.may_read(now_s):
         length = _run_length(state, space, blocks[begun:ready], most_bytes)
-        given = state.host.take(space, blocks[begun : begun + length], _BEGAN, use)
+        given = _take(state, space, blocks[begun : begun + length], use)
         if not given:
             break
         _read(state, space, tuple(blocks[begun : begun + given]), urgency, now_s)
@@ -69,6 +69,19 @@ def begin(state: State, space: Space, blocks: Sequence[int], urgency: Urgency, n
 
 
 _BEGAN: Final = PageEvent.PROMOTION_BEGAN
+
+
+def _take(state: State, space: Space, blocks: Sequence[int], use: int) -> int:
+    """Host pages for the first of these, wherever they are free; how many. One read fills pages
+    anywhere in memory. Were they to be in a row, reads would be no longer than what was given up
+    last, whatever lies in a row on disk."""
+    given = 0
+    while given < len(blocks):
+        row = state.host.take(space, blocks[given:], _BEGAN, use)
+        if not row:
+            break
+        given += row
+    return given
 
 
 def _run_length(state: State, space: Space, blocks: Sequence[int], most_bytes: int) -> int:

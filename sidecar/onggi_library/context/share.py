@@ -23,7 +23,10 @@ IN_FLIGHT_SHARE: Final = 4
 """One in so many bytes of the budget at most is for pieces in flight, where that is more than the
 smallest."""
 RUN_TOKENS: Final = 512
-"""Tokens beyond the recent ones that are gathered before they go down together."""
+"""Tokens beyond the recent ones that are gathered before they go down together,"""
+RUN_BYTES: Final = 1024 * 1024
+"""or so many bytes of each sequence, where that is more: what goes down together lies together on
+disk, and is read by one call."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +80,8 @@ def share(wanted: Wanted, batch: int, row_bytes: int) -> Share:
     piece = 1 + min(most - 1, spare // IN_FLIGHT_SHARE // (IN_FLIGHT * block))
     spare -= IN_FLIGHT * (piece - 1) * block
     a_layer = spare // (wanted.layers * block)
-    run_more = min(_blocks(RUN_TOKENS, wanted.block_tokens) - 1, a_layer // 4)
+    run = max(_blocks(RUN_TOKENS, wanted.block_tokens), RUN_BYTES * batch // block)
+    run_more = min(run - 1, a_layer // 4)
     recent = min(_blocks(wanted.recent, wanted.block_tokens), a_layer - run_more)
     spare -= wanted.layers * (run_more + recent) * block
     return Share(sinks, recent, 1 + run_more, piece, spare // (piece * block))
