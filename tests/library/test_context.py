@@ -160,7 +160,7 @@ def test_the_device_holds_no_more_whatever_the_length(tiers: InProcessAgent) -> 
 def test_a_context_that_fits_into_the_budget_stays_there(tiers: InProcessAgent) -> None:
     both = twin(tiers, 1, device_bytes=4 * MIB)
     with both.context as context:
-        both.step(600)
+        both.step(2400)
         for _ in range(20):
             assert both.step(1) <= NEAR
         before = context.report().flow.brought_bytes
