@@ -34,7 +34,8 @@ class RequestKeys:
         return self._block_tokens
 
     def upto(self, blocks: int) -> list[bytes]:
-        """Keys of the first `blocks` blocks, or of as many as are full of known tokens.
+        """Keys of the first `blocks` blocks, or of as many as are full of known tokens. All that
+        are full are made at once: the last one is wanted when the prompt is saved.
 
         A streaming session may take tokens back; then the keys are made anew.
         """
@@ -43,13 +44,12 @@ class RequestKeys:
         full = len(tokens) // size
         if len(self._keys) > full:
             self._keys = []
-        blocks = min(blocks, full)
         have = len(self._keys)
-        if blocks > have:
+        if min(blocks, full) > have:
             self._keys += block_keys(
-                tokens[have * size : blocks * size],
+                tokens[have * size : full * size],
                 size,
-                self._extras_from(have, blocks) if self._has_extras() else None,
+                self._extras_from(have, full) if self._has_extras() else None,
                 parent=self._keys[-1] if have else ROOT,
             )
         return self._keys[:blocks]

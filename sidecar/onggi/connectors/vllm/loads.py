@@ -43,7 +43,8 @@ class Loads(AwaitedLoads[Loading, Tracked]):
     def unconfirmed(self) -> bool:
         """A step that may have computed on a failed load has not been reported yet. Until it is,
         no block is worth saving: vLLM plans a step ahead of the last one's results."""
-        return any(x.sent and x.pending is None for x in self._loading.values())
+        loading = self._loading
+        return bool(loading) and any(x.sent and x.pending is None for x in loading.values())
 
     def take_up(
         self, tracked: Tracked, offer: Offer, block_ids: Sequence[int], blocks: int
@@ -69,6 +70,8 @@ class Loads(AwaitedLoads[Loading, Tracked]):
     def due(self) -> list[LoadJob]:
         """Jobs for this step: the synchronous loads just taken up, and those whose blocks have
         come from disk, or will not come any more."""
+        if not (self._broken or self._loading):
+            return []
         jobs = [
             LoadJob(0, request_id, block_ids, (), asynchronous)
             for request_id, block_ids, asynchronous in self._broken
