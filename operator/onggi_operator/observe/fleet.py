@@ -30,9 +30,11 @@ _uid: Final = attrgetter("uid")
 NOTHING_BACKED: Final[Mapping[str, int]] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class AgentSnapshot:
-    """An injected pod on its node, and what its agent last said. `held` None: never heard."""
+    """An injected pod on its node, and what its agent last said. `held` None: never heard. Nobody
+    changes one; to have Python see to that would make it four times as dear, and this one, claims
+    and takers are made for each agent in each round."""
 
     uid: str
     namespace: str

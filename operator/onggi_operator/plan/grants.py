@@ -138,10 +138,11 @@ def _requests(
 def _resize_states(
     pairs: Sequence[tuple[AgentSnapshot, Pool | None]], resizing: Resizing
 ) -> dict[str, ResizeState]:
+    off = Resize.OFF
     states = [
         (one.uid, resize_state(one, pool, resizing))
         for one, pool in pairs
-        if pool is not None and pool.placement.resize is not Resize.OFF
+        if pool is not None and pool.placement.resize is not off
     ]
     return {uid: state for uid, state in states if state is not None}
 

@@ -18,9 +18,10 @@ from types import MappingProxyType
 from typing import Final
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Claim:
-    """An agent's part of its node's memory.
+    """An agent's part of its node's memory. Nobody changes one (`AgentSnapshot` says why it is not
+    frozen).
 
     `floor_bytes` is what it starts with, and what its pod asked of the node; `ceiling_bytes` what
     its container's limit has room for. `granted_bytes` is what it will be told, `answered_bytes`
@@ -44,12 +45,13 @@ class Claim:
 
     def __post_init__(self) -> None:
         if self.held_bytes is None:
-            charged = self.floor_bytes if self.newborn else self.ceiling_bytes
+            self.charged_bytes = self.floor_bytes if self.newborn else self.ceiling_bytes
         else:
-            told = (self.granted_bytes or 0, self.answered_bytes or 0)
-            charged = max(self.floor_bytes, self.held_bytes, *told)
-        object.__setattr__(self, "charged_bytes", charged)
-        object.__setattr__(self, "listens", self.speaks and self.held_bytes is not None)
+            granted_bytes, answered_bytes = self.granted_bytes or 0, self.answered_bytes or 0
+            self.charged_bytes = max(
+                self.floor_bytes, self.held_bytes, granted_bytes, answered_bytes
+            )
+        self.listens = self.speaks and self.held_bytes is not None
 
     @property
     def surely_held_bytes(self) -> int:

@@ -40,11 +40,11 @@ class Why(str, Enum):
     """It brings more hits elsewhere."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Taker:
     """An agent that hears directives. `worth` None: nothing is known of it, or it is not to be
     moved for what it is worth; it gets free memory up to an even share. `step_bytes` is the most
-    that one of known worth may win or lose now; 0 when it is not its turn."""
+    that one of known worth may win or lose now; 0 when it is not its turn. Nobody changes one."""
 
     uid: str
     floor_bytes: int

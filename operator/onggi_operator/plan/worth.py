@@ -33,7 +33,7 @@ class _Hull:
         return low + (values[place] - low) * (size_bytes - left) / (sizes[place] - left)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Worth:
     """Of a curve of (bytes, share of what is asked for that hits), which is not empty, and how much
     is asked for. What lies on disk beside the memory is hit anyway, for a little less. The line is
