@@ -17,13 +17,23 @@ PAGE = ROOT / "docs" / "library.md"
 EXAMPLE = ROOT / "examples" / "02-a-context-that-does-not-fit" / "example.py"
 
 
-def test_the_programs_of_the_page_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_programs_of_the_page_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And print what stands behind what they print, "..." being anything."""
     monkeypatch.chdir(tmp_path)
     programs = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     assert len(programs) >= 3
     names: dict[str, Any] = {}
+    said = 0
     for program in programs:
         exec(compile(program, str(PAGE), "exec"), names)
+        printed = capsys.readouterr().out
+        for expected in re.findall(r"^ *print\(\w+\)  # (.*)$", program, re.MULTILINE):
+            pattern = ".*".join(map(re.escape, expected.split("...")))
+            assert re.search(f"^{pattern}", printed, re.MULTILINE), printed
+            said += 1
+    assert said >= 4
 
 
 def test_the_readmes_program_runs(tmp_path: Path) -> None:
