@@ -20,7 +20,7 @@ COUNTERS: Final = {
     "save_seconds": "Time spent saving, beside the engine's steps, all ranks.",
     "existing_blocks": "Blocks offered that the agent had already.",
     "refused_blocks": "Blocks offered that the agent had no room for, or that no agent took.",
-    "lookups": "Requests for which the agent was asked.",
+    "lookups": "Requests that were looked up, on the agent's board or by asking it.",
     "lookup_seconds": "Time the scheduler spent waiting for the agent.",
     "faults": "Errors in the connector's own hooks, each counted as a miss.",
 }
