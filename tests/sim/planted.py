@@ -6,6 +6,8 @@ from collections.abc import Callable
 from typing import Final
 
 from tests.sim.rotten import (
+    AdoptsWithoutBeginnings,
+    CountsBeginningsForItself,
     DiscardsWhatIsRead,
     DiscardsWhatIsStoredAgain,
     KeepsTheDead,
@@ -63,6 +65,8 @@ PLANTED: Final[tuple[tuple[Callable[[Facts], Saboteur], str, str], ...]] = (
     (DiscardsWhatIsRead, "memory", "owners"),
     (DiscardsWhatIsStoredAgain, "calm", "promises"),
     (KeepsTheDead, "roomy", "leaks"),
+    (CountsBeginningsForItself, "calm", "promises"),
+    (AdoptsWithoutBeginnings, "restarts", "leaks"),
     (Raises, "calm", "no-fault"),
 )
 """Which bug, in which world, which checker finds it."""

@@ -9,7 +9,7 @@ from tests.sim.saboteurs import Saboteur
 
 from onggi_core.engine.actions import Action, Answer
 from onggi_core.engine.dead import Dead
-from onggi_core.engine.events import Asked, Event, SessionClosed
+from onggi_core.engine.events import Adopted, Asked, Event, SessionClosed
 from onggi_core.engine.state import Facts
 from onggi_core.page import PageState
 from onggi_core.wire.replies import LoadCompleted
@@ -67,6 +67,26 @@ class DiscardsWhatIsStoredAgain(Saboteur):
         dead = sorted(host.dead.blocks) if isinstance(asked, StorePrepare | StoreFill) else []
         actions = super().step(event, now_s)
         host.dead.add(dead, host.pages.states)
+        return actions
+
+
+class CountsBeginningsForItself(Saboteur):
+    """Which prompts are known is counted where no client looks. The agent's own books look well."""
+
+    def __init__(self, facts: Facts) -> None:
+        super().__init__(facts)
+        beginnings = self._state.blocks.beginnings
+        beginnings._counts = memoryview(bytearray(len(beginnings._counts)))
+
+
+class AdoptsWithoutBeginnings(Saboteur):
+    """What was on disk before this life is known, and denied on the board."""
+
+    def step(self, event: Event, now_s: float) -> list[Action]:
+        actions = super().step(event, now_s)
+        if isinstance(event, Adopted):
+            index = self._state.blocks
+            index.beginnings.remove(range(len(index.space)), index.keys)
         return actions
 
 
