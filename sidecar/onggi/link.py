@@ -19,7 +19,7 @@ from onggi.misses import Misses
 from onggi.patience import Patience
 from onggi.session import AttachFailed, Session, attach
 from onggi_core.wire.cut import Frame
-from onggi_core.wire.frame import FATAL, Status, WireError
+from onggi_core.wire.frame import FATAL, KEYS_MAX, Status, WireError
 from onggi_core.wire.replies import Reply, StoreCompleted, decode_reply
 from onggi_core.wire.requests import Hello, Loaded, Request, SpaceSpec, StoreComplete
 
@@ -77,13 +77,11 @@ class Link:
     def _begin_in_this_process(self) -> None:
         for session in self._sessions.values():  # a fork: what we hold is the parent's
             session.channel.let_go()
-        self._sessions = {}
-        self._session = None
+        self._session, self._sessions = None, {}
         self._pid = os.getpid()
-        self._attaching = threading.Lock()
+        self._attaching, self._noting = threading.Lock(), threading.Lock()
         self._patience = Patience(self._log, f"agent at {self._socket_path}", self.now_s)
         self._refusals: set[str] = set()
-        self._noting = threading.Lock()
         self.noted: list[tuple[bytes, ...]] = []
         """Chains loaded from the board that the agent has not heard of."""
         self._noted_keys, self._noted_s = 0, -NOTE_EVERY_S
@@ -113,7 +111,9 @@ class Link:
         finally:
             self._attaching.release()
         self._patience.went_well()
-        return session
+        if self.closed:
+            self.close()  # by another thread, meanwhile
+        return self._session
 
     def showing(self) -> Session | None:
         """The session, if its agent has a board to read. One that has just ended still shows what
@@ -201,7 +201,7 @@ class Link:
         """Tell the agent what was loaded from its board, some loads at a time: waking it costs
         more than finding the blocks. True: told now."""
         with self._noting:
-            self.noted.append(tuple(keys))
+            self.noted.append(tuple(keys[: KEYS_MAX - NOTE_KEYS]))  # with the others, one frame
             self._noted_keys += len(keys)
             soon = self.now_s() - self._noted_s < NOTE_EVERY_S
             if soon and self._noted_keys < NOTE_KEYS:

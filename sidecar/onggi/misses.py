@@ -65,7 +65,8 @@ class Misses:
             self.tell(session)
 
     def tell(self, session: Session | None) -> None:
-        """Say what was not said yet; nobody there hears nothing."""
+        """Say what was not said yet. Nobody there hears nothing, nor does an agent that came after
+        and is of an earlier version."""
         with self._lock:
             chains = self._take()
         self._say(session, chains)
@@ -76,5 +77,6 @@ class Misses:
         return chains
 
     def _say(self, session: Session | None, chains: list[tuple[bytes, ...]]) -> None:
-        if chains and session is not None:
+        board = session.arena.board if session is not None else None
+        if chains and session is not None and board is not None and board.tells_beginnings:
             self._link.tell(session, Missed(tuple(chains)))

@@ -89,3 +89,19 @@ def test_a_session_that_has_ended_behind_its_last_answers_is_none(make_agent: An
             assert client.attach(wait_s=LONG_S)
             assert client.session_number != number
     client.close()
+
+
+def test_who_closes_while_another_thread_waits_for_an_answer_leaves_no_session(agent: Any) -> None:
+    agent.delay_s = 0.5
+    client = Client(agent.socket_path, spaces=[SPACE])
+    waiter = threading.Thread(target=client.attach, args=(LONG_S,))
+    waiter.start()
+    while not agent.accepted:
+        time.sleep(0.002)
+    client.close()
+    waiter.join()
+    assert not client.attached
+    until_s = time.monotonic() + LONG_S
+    while agent.clients and time.monotonic() < until_s:
+        time.sleep(0.002)
+    assert not agent.clients, "its session lives on"

@@ -15,6 +15,7 @@ from tiny_engine import TinyEngine, run_until_idle
 from vllm_stand_ins import BLOCK, PAGE, SPACE, Request, Sides
 
 from onggi import Client, block_keys
+from onggi.link import NOTE_KEYS
 from onggi.misses import TOLD_EVERY_S, TOLD_KEYS
 from onggi_core.wire.frame import KEYS_MAX, Op
 
@@ -194,3 +195,29 @@ def test_the_board_of_an_agent_that_died_says_nothing(tmp_path: Path) -> None:
         first.kill()
         assert not client.misses(KEYS), "nobody is there to be asked"
     client.close()
+
+
+def test_a_load_of_any_length_from_the_board_is_told_of(
+    client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    session = client.showing()
+    assert session is not None
+    assert client._link.note(session, some_keys(1)), "the first of a second is told at once"
+    before = client.stats()["observe"]["asked_blocks"]
+    assert not client._link.note(session, some_keys(NOTE_KEYS - 1))
+    assert client._link.note(session, some_keys(KEYS_MAX))
+    assert client.stats()["observe"]["asked_blocks"] - before == KEYS_MAX - 1
+    assert not caplog.records
+
+
+def test_an_agent_of_an_earlier_version_is_told_of_no_misses(
+    client: Client, clock: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert client.misses(KEYS, noted=True)
+    session, ops = client.showing(), sent(monkeypatch, client)
+    assert session is not None
+    monkeypatch.setattr(session.arena.board, "_beginnings", 0)
+    clock.ahead_s += TOLD_EVERY_S
+    client.tidy()
+    assert Op.MISSED not in ops
+    assert not client.misses(KEYS), "it is asked"

@@ -118,6 +118,18 @@ def test_adopted_chains_begin_where_they_follow_nothing() -> None:
     assert all(counts[place(prompt[0], len(counts))] for prompt in prompts)
 
 
+def test_adopted_beginnings_behind_a_key_of_zeros_are_counted() -> None:
+    counts = memoryview(bytearray(1 << 10))
+    index = Blocks(Beginnings(counts))
+    index.table_for(0)
+    keys = [*chain("p", 2), ROOT, *chain("q", 2)]
+    parents = [ROOT, keys[0], keys[1], ROOT, keys[3]]
+    made = add_adopted(index, 0, Digests(b"".join(keys)), Digests(b"".join(parents)))
+    assert counts[place(keys[3], len(counts))] == 1
+    assert index.kids[made.blocks[2]] == 0
+    assert index.depth[made.blocks[4]] == 1
+
+
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.integers(0, 2**32))
 def test_whatever_comes_and_goes_what_is_held_may_begin(seed: int) -> None:

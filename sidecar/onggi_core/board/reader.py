@@ -74,6 +74,11 @@ class BoardReader:
         """Whether the agent answers at all."""
         return self.buffer[self._gate] == _OPEN
 
+    @property
+    def tells_beginnings(self) -> bool:
+        """False: an agent of an earlier version, which does not know MISSED either."""
+        return self._beginnings > 0
+
     def may_begin(self, key: bytes) -> bool:
         """Whether any tier may hold a chain whose first block has this key. False is sure, and as
         old as the agent's last step."""

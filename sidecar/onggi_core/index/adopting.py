@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from bisect import insort
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import compress
@@ -57,6 +58,9 @@ def add_adopted(blocks: Blocks, space: int, keys: Digests, parents: Digests) -> 
         blocks.give_back_numbers(made)
         raise TwiceError
     heads = [begin + row for row in _heads(keys.raw, parents.raw)]
+    nameless = table.find(ROOT)  # no hash: what seems to follow it follows nothing
+    if nameless is not None and nameless + 1 < end and nameless + 1 not in heads:
+        insort(heads, nameless + 1)
     above = array("i", (NOWHERE,)) + in_a_row(begin, len(made) - 1)
     for head in heads:
         key = parents[head - begin]
