@@ -112,7 +112,7 @@ class Link:
             self._attaching.release()
         self._patience.went_well()
         if self.closed:
-            self.close()  # by another thread, meanwhile
+            self.close()  # type: ignore[unreachable]  # by another thread, meanwhile
         return self._session
 
     def showing(self) -> Session | None:
