@@ -311,9 +311,10 @@ def test_a_wrong_configuration_stops_the_start_with_a_line_a_field() -> None:
     )
     assert ended.returncode == 2
     lines = ended.stderr.splitlines()
-    assert len(lines) == 2
+    assert len(lines) == 3
     assert lines[0].startswith("onggi agent: memory: '1GB' (in --memory) is wrong; ")
     assert lines[1].startswith("onggi agent: http_port: 'x' (in --http-port) is wrong; ")
+    assert lines[2].startswith("onggi agent: disk_path: missing or at its default; name a folder")
 
 
 def test_more_memory_than_the_machine_has_is_refused(start: StartAgent) -> None:

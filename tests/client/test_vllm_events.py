@@ -189,6 +189,7 @@ def test_an_engine_of_several_groups_tells_of_each(make_agent: Any) -> None:
     }
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:torch", "ignore::DeprecationWarning:vllm")
 def test_events_speak_vllms_own_words() -> None:
     """One for each group, under the medium and owner that a router can tell from the device's."""
     pytest.importorskip("vllm", reason="vLLM is not installed here")
