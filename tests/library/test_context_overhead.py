@@ -117,10 +117,11 @@ def test_the_map_of_attention_is_bounded_however_small_the_pieces(block_tokens: 
     learned = AttentionMap()
     tracemalloc.start()
     try:
-        for _ in range(SEEN_MIN):
-            learned.observe(0, shares, [])
+        learned.observe(0, shares, [])
+        for _ in range(SEEN_MIN - 1):
+            learned.observe(0, {blocks // 2: 0.5}, [])
         for layer in range(1, LAYERS):
-            learned.observe(layer, shares, [])
+            learned.observe(layer, {1: 0.1, blocks - 1: 0.1}, [])
         taken = tracemalloc.get_traced_memory()[0]
         tracemalloc.reset_peak()
         chosen = learned.choose(spots, 4)
