@@ -41,7 +41,7 @@ class Misses:
         board = session.arena.board if session is not None else None
         if session is None or board is None or board.may_begin(keys[0]):
             return False
-        return not session.channel.hung_up
+        return session.arena.is_alive()  # looked at last: it is taken back before the board is
 
     def note(self, keys: Sequence[bytes]) -> None:
         """Such a prompt was asked about, for the one time that it counts; of one that no call
