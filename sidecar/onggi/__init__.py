@@ -50,7 +50,14 @@ def __getattr__(name: str) -> Any:
 
         return BatchSizer
     if name == "KVCacheManager":
-        from onggi_library.manager.manager import KVCacheManager
+        try:
+            from onggi_library.manager.manager import KVCacheManager
+        except ModuleNotFoundError as missing:
+            if missing.name != "torch":
+                raise
+            raise ImportError(
+                "KVCacheManager needs PyTorch, which is not installed here: pip install torch"
+            ) from missing
 
         return KVCacheManager
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

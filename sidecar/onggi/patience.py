@@ -34,7 +34,7 @@ class Patience:
         """Failures since the last success."""
         self._late_in_a_row = 0
         self._quiet_until_s = 0.0
-        self._complained = False
+        self._complained = self._answered = False
 
     def may_try(self) -> bool:
         return not self.failures or self._clock() >= self._quiet_until_s
@@ -60,10 +60,13 @@ class Patience:
     def went_well(self) -> None:
         """An answer came. Nothing where none had failed, so whoever hurries looks at that first."""
         if not self.failures:
+            self._answered = True
             return
         with self._lock:
+            again, self._answered = self._answered, True
             failures, self.failures, self._late_in_a_row = self.failures, 0, 0
             complained, self._complained = self._complained, False
         if complained:
             often = "one failure" if failures == 1 else f"{failures} failures"
-            self._log.warning("onggi: %s answers again after %s", self._what, often)
+            answers = "answers again" if again else "answers now,"
+            self._log.warning("onggi: %s %s after %s", self._what, answers, often)

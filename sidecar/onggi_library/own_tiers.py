@@ -18,7 +18,7 @@ from typing import Any, Final
 from onggi_core.quantity import spell_bytes
 from onggi_library import in_process
 from onggi_library.manager.sizes import GIB, MIB, Size
-from onggi_sidecar.agreement import DISK_BYTES_MAX
+from onggi_sidecar.agreement import DISK_BYTES_MAX, lacks_parent
 from onggi_sidecar.arena.file import extents_within, volume_room_bytes
 from onggi_sidecar.cgroup import memory_limit_bytes, own_bytes
 from onggi_sidecar.disk.room import room_of
@@ -76,7 +76,13 @@ def host_memory(wanted: Size) -> dict[str, Any]:
 
 def disk_bytes(wanted: Size | None, name: str, written: str, folder: Path) -> int:
     """What to take of the disk that `folder` is or will be on. wanted: None for what there is less
-    a margin. name, written: as the caller wrote it. Raises ValueError if there is not so much."""
+    a margin. name, written: as the caller wrote it. Raises ValueError if there is not so much, and
+    for a folder that would be made in one that is not there: a path mistyped would fill a disk that
+    nobody meant."""
+    with told_of(name, written):
+        there = Path(written).exists()
+    if not there and (why := lacks_parent(Path(written).absolute())):
+        raise ValueError(f"{name} is {written!r}: {why}")
     room = _room_bytes(name, written, folder)
     if wanted is not None:
         wanted.at_least(DISK_MIN)

@@ -94,7 +94,7 @@ def _of_memory(config: "AgentConfig") -> tuple[Rule, ...]:
 def _of_disk(config: "AgentConfig", context: str | None) -> tuple[Rule, ...]:
     disk, most, folder = config.disk, config.disk_max, config.disk_path
     cut_max = DISK_BYTES_MAX if context == RUNNING else GROWTH_MAX * disk
-    astray = _lacks_parent(folder) if context == STARTING and folder and disk else ""
+    astray = lacks_parent(folder) if context == STARTING and folder and disk else ""
     return (
         Rule(bool(astray), "disk_path", astray, ("disk", "disk_path")),
         Rule(0 < disk < DISK_BYTES_MIN, "disk", "write 0 for none, or at least 16MiB", ("disk",)),
@@ -138,7 +138,7 @@ def _of_names(config: "AgentConfig") -> tuple[Rule, ...]:
     )
 
 
-def _lacks_parent(folder: Path) -> str:
+def lacks_parent(folder: Path) -> str:
     """What is wrong with a folder that is to be made in one that is not there; empty: nothing. The
     agent would make both, and a path mistyped would fill a disk that nobody meant."""
     parent = folder.parent

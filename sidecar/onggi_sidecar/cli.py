@@ -13,6 +13,8 @@ from onggi_core.variables import nearest
 
 EXIT_CONFIG: Final = 2
 """A wrong flag, variable or file field; argparse's own code for the same thing."""
+EXIT_PIPE: Final = 128 + signal.SIGPIPE
+"""As a shell says of a command that its reader was done with."""
 
 COMMANDS: Final = ("agent", "install-client", "doctor", "replay", "version")
 
@@ -46,7 +48,12 @@ def main(arguments: list[str] | None = None) -> int:
     if unknown:
         parsed.command.error(_not_understood(parsed.command, unknown))
     run: Any = parsed.run
-    code: int = run(parsed)
+    try:
+        code: int = run(parsed)
+        sys.stdout.flush()
+    except BrokenPipeError:  # whoever reads has enough, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at the end
+        return EXIT_PIPE
     return code
 
 

@@ -15,6 +15,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
+from onggi_sidecar.agreement import lacks_parent
+
 PACKAGES: Final = ("onggi", "onggi_core")
 """What runs inside an engine. The agent and the operator stay behind."""
 
@@ -44,8 +46,10 @@ def install_client(folder: Path) -> str:
         raise SystemExit("install-client: the onggi distribution is not installed here") from None
     if folder.exists() and not folder.is_dir():
         raise SystemExit(f"install-client: {folder} is not a folder; name one")
+    if not folder.exists() and (why := lacks_parent(folder.absolute())):
+        raise SystemExit(f"install-client: {why}")
     try:
-        folder.mkdir(parents=True, exist_ok=True)  # a volume is there already
+        folder.mkdir(exist_ok=True)  # a volume is there already
         note = _look_around(folder)
         with _workspace(folder) as workspace:
             parts = [_copy_package(name, workspace) for name in PACKAGES]

@@ -1,5 +1,6 @@
 """The command line's manners."""
 
+import os
 import re
 import subprocess
 import sys
@@ -9,7 +10,7 @@ import pytest
 from agent_process import REPOSITORY, SMALL, AgentProcess, StartAgent
 
 from onggi_sidecar.agent_help import EXIT_CODES, agent_help
-from onggi_sidecar.cli import AGENT_FLAGS, COMMANDS
+from onggi_sidecar.cli import AGENT_FLAGS, COMMANDS, EXIT_PIPE
 from onggi_sidecar.config import AgentConfig
 
 SIGNALLED_IN_A_CALLBACK = """
@@ -145,3 +146,12 @@ def test_a_second_agent_on_the_socket_is_told_who_has_it(
     assert re.search(rf"agent.sock: process {first.process.pid} since 20\d\d-", said)
     assert (memory_folder / "agent.sock.lock").exists()
     assert first.end() == 0
+
+
+def test_a_reader_that_has_enough_is_no_fault() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "onggi_sidecar", "version"]
+    ended = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, timeout=60)
+    os.close(writing)
+    assert (ended.returncode, ended.stderr) == (EXIT_PIPE, b"")

@@ -25,7 +25,7 @@ def test_an_agent_that_comes_later_is_waited_for(
     coming.join()
     first, last = (record.getMessage() for record in caplog.records)
     assert "no agent there: No such file or directory: start `onggi agent`" in first
-    assert "answers again after" in last
+    assert "answers now, after" in last
     client.close()
 
 

@@ -154,7 +154,7 @@ def test_the_client_finds_an_agent_that_comes_later(
     make_agent()
     assert _soon(lambda: client.attached)
     assert store(client, chain(2)).stored == 2
-    assert "answers again" in caplog.text
+    assert "answers now, after" in caplog.text
 
 
 def test_a_restarted_agent_is_attached_to_again(agent: Any) -> None:

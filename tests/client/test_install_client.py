@@ -50,6 +50,12 @@ def test_everybody_can_read_it_whatever_the_umask(tmp_path: Path) -> None:
         assert path.stat().st_mode & 0o777 == (0o755 if path.is_dir() else 0o644), path
 
 
+def test_a_folder_mistyped_is_not_made(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match=rf"there is no folder {tmp_path}/no to make it in; .*mkdir"):
+        install_client(tmp_path / "no" / "folder")
+    assert not (tmp_path / "no").exists()
+
+
 def test_again_gives_the_same_and_an_older_one_goes(tmp_path: Path) -> None:
     install_client(tmp_path)
     first = {p.relative_to(tmp_path): p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}

@@ -83,7 +83,7 @@ def test_an_agent_that_takes_no_one_more(agent: Any, caplog: pytest.LogCaptureFi
     assert not client.attached
     now_s[0] += BACKOFF_FIRST_S
     assert client.attached
-    assert caplog.records[-1].getMessage().endswith("answers again after one failure")
+    assert caplog.records[-1].getMessage().endswith("answers now, after one failure")
     client.close()
 
 

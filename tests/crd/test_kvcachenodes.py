@@ -121,7 +121,7 @@ def test_every_field_of_a_status_is_one_that_the_operator_writes(node_crd: dict[
     code = (ROOT / "operator/onggi_operator/plan/nodes.py").read_text()
     schema = node_crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]
     named = set(_names(schema))
-    written = set(re.findall(r'"([a-z]\w*)":', code))
+    written = set(re.findall(r'"([a-z]\w*)"(?::|\] = )', code))
     assert named == written
 
 

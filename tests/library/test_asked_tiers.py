@@ -96,11 +96,22 @@ def test_so_is_what_is_of_the_wrong_type(wrong: dict[str, Any], said: str) -> No
     assert not Path("n").exists()
 
 
-@pytest.mark.parametrize("below", ["", "deeper"])
-def test_a_file_where_the_folder_should_be(tmp_path: Path, below: str) -> None:
+def test_a_path_mistyped_is_not_made(tmp_path: Path) -> None:
+    with pytest.raises(
+        ValueError, match=rf"^nvm_path is '{tmp_path}/no/nvm': there is no folder {tmp_path}/no to"
+    ):
+        KVCacheManager(**SMALL, nvm_path=tmp_path / "no" / "nvm", nvm_memory="64MiB")
+    assert not (tmp_path / "no").exists()
+
+
+@pytest.mark.parametrize(
+    ("below", "said"),
+    [("", "', where a file is in the way; name a"), ("deeper", "': .*/file is not a folder; name ")],
+)
+def test_a_file_where_the_folder_should_be(tmp_path: Path, below: str, said: str) -> None:
     file = tmp_path / "file"
     file.write_text("somebody's")
-    with pytest.raises(ValueError, match=r"^nvm_path is '.*', where a file is in the way; name a"):
+    with pytest.raises(ValueError, match=rf"^nvm_path is '{tmp_path}/file.*{said}"):
         KVCacheManager(**SMALL, nvm_path=file / below, nvm_memory="64MiB")
     assert file.read_text() == "somebody's"
 

@@ -39,19 +39,14 @@ def test_the_programs_of_the_page_run(
 def test_the_readmes_program_runs(tmp_path: Path) -> None:
     text = (ROOT / "README.md").read_text()
     (program,) = re.findall(
-        r"^```python\n(from onggi import KVCacheManager.*?)^```", text, re.M | re.S
+        r"^```python\n(import torch\nfrom onggi import KVCacheManager.*?)^```", text, re.M | re.S
     )
-    for printed, here in (
-        ("gpu_memory=50, cpu_memory=200", 'gpu_memory="16MiB", cpu_memory="64MiB"'),
-        ('"/mnt/nvme"', repr(str(tmp_path))),
-    ):
-        assert printed in program
-        program = program.replace(printed, here)
-    k, v = torch.ones(4, 8), torch.zeros(4, 8)
-    names: dict[str, Any] = {"step": 7, "k": k, "v": v}
+    assert '"/var/tmp"' in program
+    program = program.replace('"/var/tmp"', repr(str(tmp_path)))
+    names: dict[str, Any] = {}
     exec(compile(program, "README.md", "exec"), names)
-    assert torch.equal(names["k"], k)
-    assert torch.equal(names["v"], v)
+    assert names["k"].shape == (1, 8, 1024, 64)
+    assert (names["v"] == 0).all()
 
 
 def test_the_example_runs_and_everything_is_the_same() -> None:

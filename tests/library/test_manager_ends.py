@@ -6,7 +6,9 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,8 @@ import pytest
 torch: Any = pytest.importorskip("torch", reason="torch is not installed here")
 
 from onggi import KVCacheManager  # noqa: E402
-from onggi_library.in_process import PREFIX, SHARED_MEMORY, InProcessAgent  # noqa: E402
+from onggi_library import in_process  # noqa: E402
+from onggi_library.in_process import PREFIX, InProcessAgent  # noqa: E402
 from onggi_library.manager.errors import Lost, Unreachable  # noqa: E402
 
 MIB = 1 << 20
@@ -23,8 +26,16 @@ SMALL: dict[str, Any] = {"gpu_memory": "1MiB", "cpu_memory": "16MiB"}
 PAGE = torch.arange(65_536, dtype=torch.int32)
 
 
+@pytest.fixture(autouse=True)
+def own_shared_memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Tests that run beside these have folders there, too."""
+    with tempfile.TemporaryDirectory(prefix="onggi-test-", dir="/dev/shm") as folder:
+        monkeypatch.setattr(in_process, "SHARED_MEMORY", Path(folder))
+        yield
+
+
 def folders() -> set[Path]:
-    return set(SHARED_MEMORY.glob(f"{PREFIX}*"))
+    return set(in_process.SHARED_MEMORY.glob(f"{PREFIX}*"))
 
 
 def test_close_leaves_nothing_in_memory_or_on_disk(tmp_path: Path) -> None:
@@ -66,7 +77,10 @@ def test_what_a_killed_process_left_is_removed_by_the_next(tmp_path: Path) -> No
     script = textwrap.dedent(
         f"""
         import time, torch
+        from pathlib import Path
         from onggi import KVCacheManager
+        from onggi_library import in_process
+        in_process.SHARED_MEMORY = Path({str(in_process.SHARED_MEMORY)!r})
         manager = KVCacheManager(**{SMALL!r}, nvm_path={str(tmp_path)!r}, nvm_memory="64MiB")
         for step in range(100):
             manager.put(step, torch.full((65536,), step, dtype=torch.int32))
