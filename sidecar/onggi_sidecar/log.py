@@ -1,4 +1,4 @@
-"""Structured logs: one JSON line on stderr for each event that matters.
+"""Structured logs: one line on stderr for each event that matters, JSON unless a person watches.
 
 Everything goes through the standard library's logging, so that what aiohttp and others say comes
 out in the same shape.
@@ -44,7 +44,22 @@ class JsonLines(logging.Formatter):
         return json.dumps(line, default=str)
 
 
+class PlainLines(logging.Formatter):
+    """The same for a terminal: when by the wall clock, the sentence, then the event's figures."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        at = dt.datetime.fromtimestamp(record.created).astimezone()
+        fields = dict(getattr(record, _FIELDS, {}))
+        event = fields.pop("event", record.name)
+        level = "" if record.levelno == logging.INFO else f"{record.levelname.lower()}: "
+        figures = " ".join([event, *(f"{name}={value}" for name, value in fields.items())])
+        line = f"{at:%H:%M:%S}  {level}{record.getMessage()}  [{figures}]"
+        if record.exc_info:
+            line += "\n" + self.formatException(record.exc_info)
+        return line
+
+
 def set_up_logging(level: str) -> None:
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonLines())
+    handler.setFormatter(PlainLines() if sys.stderr.isatty() else JsonLines())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
