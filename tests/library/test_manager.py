@@ -243,11 +243,12 @@ def test_the_picture_shows_each_tier(manager: KVCacheManager) -> None:
     shown = str(manager.stats())
     assert "8 steps, 2MiB" in shown
     assert "device [###" in shown
-    assert "1 hits" in shown
+    assert "1 hit\n" in shown
+    assert "0 hits\n" in shown
     assert shown.count("[") == 3
     stats = manager.stats()
     assert 0 < stats.books_bytes < MIB
     assert 0 < stats.index_bytes < 50 * MIB
-    assert f"known of it: {format_size(stats.books_bytes)}B here, " in shown
-    assert "known of it: " in stats.svg()
+    assert f"index: {format_size(stats.books_bytes)}B here, " in shown
+    assert "index: " in stats.svg()
     assert manager.stats().svg().count("<rect") == 6

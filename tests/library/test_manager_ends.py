@@ -174,7 +174,7 @@ def test_where_no_agent_answers_it_says_so(tmp_path: Path, monkeypatch: pytest.M
         ({"device": "meta"}, r"device is 'meta'; use cpu, cuda or cuda:N"),
         (
             {"gpu_memory": 1 << 20, "device": "cpu"},
-            r"gpu_memory is 1048576, .*; cpu has less: use up to .*; numbers are GiB",
+            r"gpu_memory is 1048576, .*; .*memory there is less: use up to .*; numbers are GiB",
         ),
         ({"policy": "best"}, r"policy is 'best'; use one of worth, "),
         ({"first_steps": -1}, r"first_steps is -1; use a whole number from 0 on"),

@@ -40,10 +40,10 @@ class Learned:
     fewer than hot.WINDOW gets so far."""
 
     def __str__(self) -> str:
-        hot = "not known yet" if self.hot is None else f"{self.hot:.0%} of the best"
+        hot = "" if self.hot is None else f"; device hits: {self.hot:.0%} of the most possible"
         return (
-            f"foretold: {self.next_right:.0%} of the next gets, {self.after_right:.0%} of those "
-            f"after; what stays is {hot}"
+            f"guessed right: {self.next_right:.0%} of the next steps, {self.after_right:.0%} of "
+            f"those after{hot}"
         )
 
 
@@ -87,9 +87,9 @@ class Stats:
             full = round(tier.share * BAR)
             sizes = f"{format_size(tier.used_bytes)}B of {format_size(tier.capacity_bytes)}B"
             bar = "#" * full + "." * (BAR - full)
-            lines.append(f"{tier.name:<7}[{bar}] {sizes:<20} {tier.hits:,} hits")
-        lines.append(f"{self._said} ({format_size(self.queue_bytes)}B wait)")
-        lines.append(f"known of it: {self._known}")
+            lines.append(f"{tier.name:<7}[{bar}] {sizes:<20} {_hits(tier)}")
+        lines.append(f"{self._said}, {format_size(self.queue_bytes)}B queued")
+        lines.append(f"index: {self._known}")
         lines.append(str(self.learned))
         if self.rounding is not None:
             off = f"{self.rounding.relative:.2%} (root mean square)"
@@ -103,14 +103,14 @@ class Stats:
         parts = []
         for row, tier in enumerate(self.tiers):
             at = row * _LINE
-            said = f"{tier.name}: {format_size(tier.used_bytes)}B, {tier.hits:,} hits"
+            said = f"{tier.name}: {format_size(tier.used_bytes)}B, {_hits(tier)}"
             for width, colour in ((_WIDE, _BACK), (tier.share * _WIDE, _FILL)):
                 parts.append(
                     f'<rect y="{at}" width="{width:.1f}" height="{_LINE - 6}" fill="{colour}"/>'
                 )
             parts.append(f'<text x="6" y="{at + 15}">{escape(said)}</text>')
         high = len(self.tiers) * _LINE
-        for below, said in enumerate((self._said, f"known of it: {self._known}")):
+        for below, said in enumerate((self._said, f"index: {self._known}")):
             at = high + below * _LINE + 15
             parts.append(f'<text x="6" y="{at}">{escape(said)}</text>')
         body = "\n".join(parts)
@@ -127,4 +127,11 @@ class Stats:
 
     @property
     def _said(self) -> str:
-        return f"{self.hidden_share:.0%} of what came up came ahead of its get"
+        moved = self.ahead_bytes + self.awaited_bytes
+        if not moved:
+            return "nothing had to come up"
+        return f"prefetched in time: {self.hidden_share:.0%} of {format_size(moved)}B"
+
+
+def _hits(tier: TierFigures) -> str:
+    return "1 hit" if tier.hits == 1 else f"{tier.hits:,} hits"

@@ -90,7 +90,8 @@ def device_tier(
         if type(steps) is not int or steps < 0:
             raise ValueError(f"{name} is {steps!r}; use a whole number from 0 on")
     there = _memory_of(device)
-    wanted = sizes.asked("gpu_memory", capacity).at_most(there, f"{device} has less")
+    less = "there is no GPU, and of plain memory there is less" if device.type == "cpu" else ""
+    wanted = sizes.asked("gpu_memory", capacity).at_most(there, less or f"{device} has less")
     return DeviceTier(wanted.nbytes, device, _chooser(policy), HotSet(), first=first, last=last)
 
 
