@@ -65,7 +65,7 @@ def test_an_agent_that_does_well_is_told_with_its_figures() -> None:
         ({"pool": ""}, Level.FINE, "the agent serves on /run/onggi/agent.sock, outside Kubernetes"),
         ({"mode": "Observe"}, Level.NOTE, "nothing is stored"),
         ({"mode": "Paused"}, Level.NOTE, "every lookup is a miss"),
-        ({"arena_ready_bytes": 2**26}, Level.NOTE, "1Gi are being touched"),
+        ({"arena_ready_bytes": 2**26}, Level.NOTE, " of 64Mi that are ready; of 1Gi in all"),
         ({"refused_blocks": 6, "stored_blocks": 94}, Level.NOTE, "6 blocks found no room, 94 did"),
         ({"disk_breaker": "open"}, Level.WRONG, "its breaker is open"),
         ({"disk_breaker": "half_open"}, Level.WRONG, "its breaker is half_open"),
@@ -331,12 +331,22 @@ def test_an_object_that_is_not_there_is_told(kubectl: Path) -> None:
 def test_what_kubectls_libraries_log_is_left_out(tmp_path: Path) -> None:
     program = tmp_path / "kubectl"
     noise = 'E1130 04:01:02.123456    1234 memcache.go:265] "Unhandled Error" err="..."'
-    words = "The connection to the server localhost:8080 was refused."
+    words = "The connection to the server 10.0.0.1:6443 was refused."
     program.write_text(f"#!/bin/sh\necho '{noise}' >&2\necho '{words}' >&2\nexit 1\n")
     program.chmod(0o755)
     done = doctor("chat", PATH=f"{tmp_path}:/bin:/usr/bin")
     assert done.returncode == 3
     assert done.stderr.startswith(f"onggi doctor: {words} Is that the cluster you mean?")
+
+
+def test_a_kubectl_that_knows_of_no_cluster(tmp_path: Path) -> None:
+    program = tmp_path / "kubectl"
+    words = "The connection to the server localhost:8080 was refused - did you specify the right"
+    program.write_text(f"#!/bin/sh\necho '{words} host or port?' >&2\nexit 1\n")
+    program.chmod(0o755)
+    done = doctor("chat", PATH=f"{tmp_path}:/bin:/usr/bin")
+    assert done.returncode == 3
+    assert done.stderr.startswith("onggi doctor: kubectl knows of no cluster (")
 
 
 def test_the_help_says_where_the_agent_is_looked_for() -> None:

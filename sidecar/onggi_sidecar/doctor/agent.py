@@ -102,7 +102,7 @@ def _memory(figures: Mapping[str, Any]) -> Iterator[Finding]:
     used = figures["host_used_bytes"]
     told = f"memory: {format_size(used)} used of {format_size(ready)}"
     if ready < budget:
-        yield Finding(Level.NOTE, f"{told}; {format_size(budget)} are being touched")
+        yield Finding(Level.NOTE, f"{told} that are ready; of {format_size(budget)} in all")
     else:
         yield Finding(Level.FINE, told)
     refused, stored = figures.get("refused_blocks", 0), figures.get("stored_blocks", 0)

@@ -43,6 +43,8 @@ variable ONGGI_AGENT_HTTP_PORT, if the agent was given another. With POD it is f
 the cluster of its configuration or of --context.
 
 exit codes: 0 nothing is wrong, 1 something is, 3 it could not be looked at"""
+NO_CLUSTER: Final = "localhost:8080"
+"""Where kubectl looks when it was told of no cluster."""
 _KLOG: Final = re.compile(r"[EWIF]\d{4} \d\d:")
 """Begin of a line that kubectl's libraries write beside its own words."""
 
@@ -197,6 +199,11 @@ def _kubectl(arguments: Sequence[str]) -> str:
 def _own_words(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     words = " ".join(line for line in lines if not _KLOG.match(line))
+    if NO_CLUSTER in words:
+        return (
+            "kubectl knows of no cluster (it has no configuration and tried this machine); set"
+            " KUBECONFIG, or name one with --context"
+        )
     if "connection to the server" in words.lower():
         words += " Is that the cluster you mean? --context chooses another one."
     return words or " ".join(lines[-1:])
