@@ -57,6 +57,13 @@ def main(arguments: list[str] | None = None) -> int:
     return code
 
 
+def _folder(written: str) -> Path:
+    """Of a flag: an unset variable of a script's is not the folder it runs in."""
+    if not written:
+        raise argparse.ArgumentTypeError("it is empty; name a folder (. for this one)")
+    return Path(written)
+
+
 def _not_understood(command: argparse.ArgumentParser, unknown: list[str]) -> str:
     """What a subcommand says of the first thing it does not know."""
     word = next((word for word in unknown if word.startswith("-")), unknown[0])
@@ -121,7 +128,7 @@ def _parser(command: list[str]) -> argparse.ArgumentParser:
     install.add_argument(
         "folder",
         metavar="FOLDER",
-        type=Path,
+        type=_folder,
         help="for the engine's PYTHONPATH; made if need be, best empty, an older client goes",
     )
     install.set_defaults(run=_install_client, command=install)

@@ -155,3 +155,9 @@ def test_a_reader_that_has_enough_is_no_fault() -> None:
     ended = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, timeout=60)
     os.close(writing)
     assert (ended.returncode, ended.stderr) == (EXIT_PIPE, b"")
+
+
+def test_an_empty_folder_is_not_this_one() -> None:
+    ended = onggi("install-client", "")
+    assert ended.returncode == 2
+    assert "argument FOLDER: it is empty; name a folder (. for this one)" in ended.stderr
