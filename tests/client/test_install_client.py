@@ -51,7 +51,9 @@ def test_everybody_can_read_it_whatever_the_umask(tmp_path: Path) -> None:
 
 
 def test_a_folder_mistyped_is_not_made(tmp_path: Path) -> None:
-    with pytest.raises(SystemExit, match=rf"there is no folder {tmp_path}/no to make it in; .*mkdir"):
+    with pytest.raises(
+        SystemExit, match=rf"there is no folder {tmp_path}/no to make it in; .*mkdir"
+    ):
         install_client(tmp_path / "no" / "folder")
     assert not (tmp_path / "no").exists()
 

@@ -47,7 +47,10 @@ def nothing_left() -> Iterator[None]:
         ({"cpu_memory": 64 << 20}, r"^cpu_memory is 67108864, .* use up to .*; numbers are GiB$"),
         ({"cpu_memory": "999999GiB"}, r"^cpu_memory is '999999GiB', .*this machine, or this cont"),
         ({"cpu_memory": "1EiB"}, r"^cpu_memory is '1EiB', .* use up to \d+ bytes"),
-        ({"gpu_memory": "1EiB"}, r"^gpu_memory is '1EiB', .*; .*memory there is less: use up to \d+ bytes"),
+        (
+            {"gpu_memory": "1EiB"},
+            r"^gpu_memory is '1EiB', .*; .*memory there is less: use up to \d+ bytes",
+        ),
         ({"gpu_memory": "64MB"}, r"^gpu_memory is '64MB', which has the unknown unit 'MB'"),
         ({"gpu_memory": -1}, r"^gpu_memory is -1; use a number of GiB"),
         ({"nvm_memory": "100TiB"}, r"^nvm_memory is '100TiB', .* more than a disk tier can be: "),
@@ -106,7 +109,10 @@ def test_a_path_mistyped_is_not_made(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("below", "said"),
-    [("", "', where a file is in the way; name a"), ("deeper", "': .*/file is not a folder; name ")],
+    [
+        ("", "', where a file is in the way; name a"),
+        ("deeper", "': .*/file is not a folder; name "),
+    ],
 )
 def test_a_file_where_the_folder_should_be(tmp_path: Path, below: str, said: str) -> None:
     file = tmp_path / "file"
@@ -162,7 +168,9 @@ def test_a_container_that_is_small_is_told_so(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(own_tiers, "memory_limit_bytes", lambda: 512 * MIB)
     with pytest.raises(ValueError, match=r"this container, has 536870912 bytes .* use up to"):
         own_tiers.host_memory(asked("memory", "512MiB", 1))
-    with pytest.raises(ValueError, match=r"^gpu_memory is 1, .*.*memory there is less: use up to 536870912"):
+    with pytest.raises(
+        ValueError, match=r"^gpu_memory is 1, .*.*memory there is less: use up to 536870912"
+    ):
         KVCacheManager(gpu_memory=1, cpu_memory="16MiB", device="cpu")
 
 

@@ -149,7 +149,7 @@ def test_a_sweep_is_learned_and_what_comes_next_is_brought_up_unasked(
     assert after.learned.next_right > 0.9
     assert after.learned.after_right > 0.9
     assert after.learned.hot is None, "not a window of gets yet"
-    assert "of the next gets" in str(after)
+    assert "guessed right: 100% of the next steps" in str(after)
 
 
 def test_a_step_put_again_has_the_new_value_and_the_old_ones_room_is_free(
