@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from node.cluster import start, stop
-from rig.kubectl import EXISTING, Kubectl
+from rig.kubectl import EXISTING, Kubectl, until
 from rig.ledger import NodeLedger
 from rig.pool import Pool
 from rig.stand_in import MIB, StandIn, deployment, holds_bytes, pool_object, program
 from rig.workloads import NODE
 from waits import (
+    ENGINE_GONE_S,
     GRANTED_S,
     LEASE_S,
     LOOK_S,
@@ -69,6 +70,8 @@ class Site:
 @pytest.fixture
 def site(kubectl: Kubectl, pool: Pool) -> Iterator[Site]:
     node = NodeLedger(kubectl, NODE)
+    kubectl.delete("deployment", "chat", ENGINE_GONE_S)  # the engine of the tests before, if it ran
+    until("nobody to be charged", lambda: not node.granted(), LEASE_S + ENGINE_GONE_S)
     node.offer(OFFER)
     kubectl.apply(
         program(),
