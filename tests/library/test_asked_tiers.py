@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -24,10 +25,12 @@ SMALL: dict[str, Any] = {"gpu_memory": "1MiB", "cpu_memory": "16MiB"}
 
 
 @pytest.fixture(autouse=True)
-def nothing_left() -> Iterator[None]:
-    before = set(in_process.SHARED_MEMORY.glob(f"{PREFIX}*"))
-    yield
-    assert set(in_process.SHARED_MEMORY.glob(f"{PREFIX}*")) <= before
+def nothing_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """In a part of shared memory where no other test begins and ends agents meanwhile."""
+    with tempfile.TemporaryDirectory(prefix="onggi-test-", dir="/dev/shm") as folder:
+        monkeypatch.setattr(in_process, "SHARED_MEMORY", Path(folder))
+        yield
+        assert list(Path(folder).glob(f"{PREFIX}*")) == []
 
 
 @pytest.mark.parametrize(
@@ -151,6 +154,7 @@ def test_shared_memory_that_is_small_is_told_with_what_would_fit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As containers have it: 64 MiB unless they ask for more."""
+    monkeypatch.setattr(in_process, "SHARED_MEMORY", Path("/dev/shm"))
     with_free(monkeypatch, 64 * MIB)
     with pytest.raises(
         ValueError, match=r"^cpu_memory is 4, .* \(4GiB\); it is taken in /dev/shm, "
