@@ -57,6 +57,8 @@ NODE_LOST_S: Final = 90
 """From a kubelet's end to a node that is not ready, 25 s, and back, 5 s."""
 LEASE_S: Final = 60
 """How long an agent is charged after its last word, when its pod is gone; the operator's own."""
+UNCHARGED_S: Final = ENGINE_GONE_S + LEASE_S
+"""From the deletion of a pod until its node's memory is charged with it no more."""
 SETTLED_S: Final = 150
 """From a node's return until its agents are given more: a minute, and what comes before it."""
 TAKEN_OVER_S: Final = 90

@@ -22,6 +22,7 @@ from waits import (
     NODE_STATUS_S,
     POD_RUNNING_S,
     SETTLED_S,
+    UNCHARGED_S,
 )
 
 pytestmark = [
@@ -71,7 +72,7 @@ class Site:
 def site(kubectl: Kubectl, pool: Pool) -> Iterator[Site]:
     node = NodeLedger(kubectl, NODE)
     kubectl.delete("deployment", "chat", ENGINE_GONE_S)  # the engine of the tests before, if it ran
-    until("nobody to be charged", lambda: not node.granted(), LEASE_S + ENGINE_GONE_S)
+    until("nobody to be charged", lambda: not node.granted(), UNCHARGED_S)
     node.offer(OFFER)
     kubectl.apply(
         program(),

@@ -254,3 +254,11 @@ class AgentProcess:
 
     def __exit__(self, *_: Any) -> None:
         self.stop()
+
+
+def soon(true: Any) -> bool:
+    """Whether it is so within half a minute, which an agent needs on a busy machine alone."""
+    give_up_s = time.monotonic() + 30.0
+    while not true() and time.monotonic() < give_up_s:
+        time.sleep(0.01)
+    return bool(true())

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_harness import AgentProcess
+from engine_harness import AgentProcess, soon
 
 from onggi import Client, SpaceSpec, block_keys
 from onggi.board import READS_IN_ORDER
@@ -46,13 +45,6 @@ def client(agent: AgentProcess) -> Iterator[Client]:
     assert soon(lambda: shows(client, KEYS))
     yield client
     client.close()
-
-
-def soon(true: Any) -> bool:
-    give_up_s = time.monotonic() + 30.0
-    while not true() and time.monotonic() < give_up_s:
-        time.sleep(0.01)
-    return bool(true())
 
 
 def session_of(client: Client) -> Session:

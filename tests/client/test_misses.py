@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from engine_harness import AgentProcess
+from engine_harness import AgentProcess, soon
 from tiny_engine import TinyEngine, run_until_idle
 from vllm_stand_ins import BLOCK, PAGE, SPACE, Request, Sides
 
@@ -34,13 +34,6 @@ def client(agent: AgentProcess, clock: Any) -> Iterator[Client]:
     assert soon(lambda: client.attached and client.stats().get("arena_ready_bytes") == 16 << 20)
     yield client
     client.close()
-
-
-def soon(true: Any) -> bool:
-    give_up_s = time.monotonic() + 30.0
-    while not true() and time.monotonic() < give_up_s:
-        time.sleep(0.01)
-    return bool(true())
 
 
 def prompt(number: int, blocks: int = 8) -> list[bytes]:

@@ -6,13 +6,12 @@ Through a real agent, from its host tier and, after its end, from its disk.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_harness import AgentProcess
+from engine_harness import AgentProcess, soon
 
 from onggi import Client, SpaceSpec, block_keys
 from onggi.torch_pages import TorchPages
@@ -136,13 +135,3 @@ def test_a_tensor_with_gaps_is_refused_and_the_message_says_what_is_right(
     assert soon(lambda: client.store(KEYS[:1], [whole[0]]).existing == 1)
     with pytest.raises(ValueError, match=r"pages\[0\] has strides .*contiguous tensor"):
         client.load(KEYS[:1], [gaps])
-
-
-def soon(check: Any, timeout_s: float = 30.0) -> bool:
-    """True once `check` holds."""
-    until = time.monotonic() + timeout_s
-    while time.monotonic() < until:
-        if check():
-            return True
-        time.sleep(0.02)
-    return False
