@@ -52,6 +52,8 @@ def main(arguments: list[str] | None = None) -> int:
         code: int = run(parsed)
         sys.stdout.flush()
     except BrokenPipeError:  # whoever reads has enough, as `head` does
+        if run is _agent:  # nobody reads what it prints: this is a fault of its own
+            raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at the end
         return EXIT_PIPE
     return code

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from agent_process import REPOSITORY, SMALL, AgentProcess, StartAgent
 
+from onggi_sidecar import cli
 from onggi_sidecar.agent_help import EXIT_CODES, agent_help
 from onggi_sidecar.cli import AGENT_FLAGS, COMMANDS, EXIT_PIPE
 from onggi_sidecar.config import AgentConfig
@@ -161,3 +162,12 @@ def test_an_empty_folder_is_not_this_one() -> None:
     ended = onggi("install-client", "")
     assert ended.returncode == 2
     assert "argument FOLDER: it is empty; name a folder (. for this one)" in ended.stderr
+
+
+def test_an_agents_own_broken_pipe_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    def breaks(_: object) -> int:
+        raise BrokenPipeError
+
+    monkeypatch.setattr(cli, "_agent", breaks)
+    with pytest.raises(BrokenPipeError):
+        cli.main(["agent"])
