@@ -190,9 +190,7 @@ def test_a_folder_for_the_client_that_is_none_is_named(given: str, tmp_path: Pat
     folder = place if given == "a file" else place / "client"
     with pytest.raises(SystemExit) as ended:
         cli.main(["install-client", str(folder)])
-    right = "is not a folder; name one" if given == "a file" else "name a folder, or mount a volume"
-    assert str(ended.value.code).startswith(f"install-client: {folder} ")
-    assert right in str(ended.value.code)
+    assert str(ended.value.code).startswith(f"install-client: {place} is not a folder; name one")
 
 
 def test_a_number_where_a_file_should_have_text_is_told_to_be_put_in_quotes(
