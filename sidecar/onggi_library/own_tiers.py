@@ -18,10 +18,11 @@ from typing import Any, Final
 from onggi_core.quantity import spell_bytes
 from onggi_library import in_process
 from onggi_library.manager.sizes import GIB, MIB, Size
-from onggi_sidecar.agreement import DISK_BYTES_MAX, lacks_parent
+from onggi_sidecar.agreement import DISK_BYTES_MAX
 from onggi_sidecar.arena.file import extents_within, volume_room_bytes
 from onggi_sidecar.cgroup import memory_limit_bytes, own_bytes
 from onggi_sidecar.disk.room import room_of
+from onggi_sidecar.parents import lacks_parent
 
 MEMORY_MIN: Final = 16 * MIB
 DISK_MIN: Final = 64 * MIB

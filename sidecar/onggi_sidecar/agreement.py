@@ -1,15 +1,13 @@
 """Rules between settings: what each has to be beside the others, and beside the machine."""
 
 import os
-import shlex
-import stat
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from onggi_core.arena_header import EXTENTS_MAX
 from onggi_core.quantity import spell_bytes
 from onggi_sidecar.disk.budget import DISK_BYTES_MIN, GROWTH_MAX
+from onggi_sidecar.parents import lacks_parent
 
 if TYPE_CHECKING:
     from onggi_sidecar.config import AgentConfig
@@ -136,18 +134,3 @@ def _of_names(config: "AgentConfig") -> tuple[Rule, ...]:
             ("operator_url", "pool", "namespace", "pod_name"),
         ),
     )
-
-
-def lacks_parent(folder: Path) -> str:
-    """What is wrong with a folder that is to be made in one that is not there; empty: nothing. The
-    agent would make both, and a path mistyped would fill a disk that nobody meant."""
-    parent = folder.parent
-    try:
-        if stat.S_ISDIR(os.stat(parent).st_mode):
-            return ""
-    except (FileNotFoundError, NotADirectoryError):
-        make = f"mkdir -p {shlex.quote(str(folder))}"
-        return f"there is no folder {parent} to make it in; correct it, or make it: {make}"
-    except OSError:
-        return ""  # whoever takes the folder says why it cannot
-    return f"{parent} is not a folder; name one that is, or that is to be made in one"

@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from onggi_sidecar.agreement import lacks_parent
+from onggi_sidecar.parents import lacks_parent
 
 PACKAGES: Final = ("onggi", "onggi_core")
 """What runs inside an engine. The agent and the operator stay behind."""

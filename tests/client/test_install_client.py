@@ -30,6 +30,13 @@ def test_the_client_imports_from_the_folder_alone(tmp_path: Path) -> None:
     assert not (tmp_path / "onggi_sidecar").exists()
 
 
+def test_what_installs_it_needs_no_package_either() -> None:
+    """It is run where an agent is not: by an engine's interpreter, in these tests too."""
+    sources = Path(install_client.__code__.co_filename).parents[1]
+    code = "import onggi_sidecar.install_client as one; print(one.__file__)"
+    assert run(sources, code) == str(sources / "onggi_sidecar" / "install_client.py")
+
+
 def test_the_plugins_are_found_by_their_metadata(tmp_path: Path) -> None:
     install_client(tmp_path)
     (found,) = distributions(path=[str(tmp_path)])
