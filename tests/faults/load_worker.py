@@ -1,8 +1,9 @@
 """A client process that stores and loads patterned pages until it is told to stop.
 
 Run as a script: SOCKET SEED FINGERPRINT[,FINGERPRINT...] PAGE_BYTES. Every byte that a load brings
-is compared with what its key says it must be. When its standard input ends it goes on until it has stored and
-loaded something, prints one JSON line and stops; a wrong byte ends it at once, with exit code 3.
+is compared with what its key says it must be. When its standard input ends it goes on until it has
+stored and loaded something, prints one JSON line and stops; a wrong byte ends it at once, with exit
+code 3.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ CHAIN_BLOCKS = 16
 PAUSE_S = 0.002
 """Between two calls, so that three such processes leave an agent a core."""
 LAST_STEPS_MAX = 5000
-"""After its input has ended: ten seconds at least. One that does nothing until then reports that."""
+"""After its input has ended: ten seconds at least. One that does nothing even so reports that."""
 
 
 def key_of(chain: int, block: int) -> bytes:

@@ -248,6 +248,6 @@ class Scheduler(Requests[Tracked, Loads]):
         return Tracked(request, keys)
 
     def _most(self, request: Any) -> int:
-        """Blocks that may be promised: whole ones, never the last token, and no more than one question
-        may name. What a longer prompt has behind those is computed."""
+        """Blocks that may be promised: whole ones, never the last token, and no more than one
+        question may name. What a longer prompt has behind those is computed."""
         return int(min(max(0, (request.num_tokens - 1) // self._block_tokens), KEYS_MAX))

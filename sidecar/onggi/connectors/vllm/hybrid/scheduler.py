@@ -211,8 +211,8 @@ class HybridScheduler(Requests[Tracked, Loads]):
         return Tracked(request, keys, [0] * len(keys))
 
     def _most(self, request: Any) -> int:
-        """Tokens that may be promised: whole units, never the last one, and no more than one question
-        may name of the smallest blocks."""
+        """Tokens that may be promised: whole units, never the last one, and no more than one
+        question may name of the smallest blocks."""
         nameable = KEYS_MAX * min(kind.block_tokens for kind in self._kinds)
         most = min(max(0, request.num_tokens - 1), nameable)
         return int(most - most % self._unit)
