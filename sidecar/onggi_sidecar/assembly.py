@@ -2,6 +2,7 @@
 
 import asyncio
 import datetime as dt
+import logging
 import os
 import threading
 import time
@@ -88,7 +89,8 @@ def open_arena(config: AgentConfig) -> ArenaFile:
         )
     given_bytes = arena.header.extent_count * config.extent
     if config.memory_said:
-        event("memory_share", config.memory_said, memory_bytes=config.memory)
+        level = logging.WARNING if limit_bytes is None else logging.INFO
+        event("memory_share", config.memory_said, level=level, memory_bytes=config.memory)
     if given_bytes < min(asked_bytes, allowed_bytes) // config.extent * config.extent:
         cause = (
             f"the volume of {arena.path} has room for "

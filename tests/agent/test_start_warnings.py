@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from agent_process import MIB, AgentProcess, StartAgent
 
+from onggi_sidecar.cgroup import memory_limit_bytes
+
 SERVICE = {
     "ONGGI_AGENT_SERVICE_HOST": "10.96.0.7",
     "ONGGI_AGENT_PORT": "tcp://10.96.0.7:80",
@@ -24,6 +26,19 @@ def test_a_misspelt_variable_is_told_and_those_of_services_are_not(start: StartA
         "ONGGI_AGENT_QQQ is no variable of the agent's and was not read; `onggi agent --help` "
         "lists those that are",
     ]
+    assert agent.end() == 0
+
+
+def test_a_share_where_there_is_no_limit_is_a_warning_that_says_what_to_write(
+    start: StartAgent,
+) -> None:
+    if memory_limit_bytes() is not None:
+        pytest.skip("this machine's processes have a memory limit")
+    agent = start("--memory-max", "5%")
+    said = agent.wait_for("memory_share")
+    assert said["level"] == "warning"
+    assert said["message"].startswith("memory_max was asked for as 5% of the container's memory")
+    assert said["message"].endswith("write a size, such as 1GiB, to choose")
     assert agent.end() == 0
 
 
