@@ -1,6 +1,7 @@
 """What a start says of settings that are odd and do not keep it from starting."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,23 @@ def test_a_disk_that_is_larger_than_its_filesystem_is_told_with_the_figures(
     assert "(67108864 bytes (64MiB) in all)" in said["message"]
     assert said["filesystem_bytes"] == 64 * MIB
     assert 63 * MIB < said["room_bytes"] <= 64 * MIB
+    assert agent.end() == 0
+
+
+def test_a_disk_that_is_full_at_the_start_is_told_with_what_to_do(
+    small_volume: Callable[[str], Path], start: StartAgent
+) -> None:
+    folder = small_volume("8m")
+    with (folder / "others").open("wb", buffering=0) as others, suppress(OSError):
+        while True:
+            others.write(bytes(4096))
+    agent = start("--disk", "64MiB", "--disk-path", str(folder / "tier"))
+    agent.wait_for("listening")
+    (said,) = agent.said("disk_unavailable")
+    assert said["message"] == (
+        f"disk_path {folder}/tier has no room for the tier's page table (No space left on device); "
+        "free some there, and start the agent again; serving without a disk tier"
+    )
     assert agent.end() == 0
 
 
