@@ -173,13 +173,13 @@ def open_disk(config: AgentConfig) -> OpenedDisk | None:
         room.first_look(config.disk)
     except OSError as fault:
         folder.release()
-        why = f"cannot read {folder.path}: {fault.strerror}"
+        told = f"cannot read {folder.path}: {fault.strerror}"
         if classify(fault) is IoOutcome.NO_SPACE:
-            why = (
+            told = (
                 f"disk_path {folder.path} has no room for the tier's page table "
                 f"({fault.strerror}); free some there, and start the agent again"
             )
-        error("disk_unavailable", f"{why}; serving without a disk tier")
+        error("disk_unavailable", f"{told}; serving without a disk tier")
         return None
     _say_what_was_found(folder, found, time.monotonic() - begun_s)
     return OpenedDisk(folder, found, room)
