@@ -161,6 +161,19 @@ def test_sigterm_is_obeyed_at_every_stage_of_the_start(
         agent.clean_up()
 
 
+def test_http_is_served_before_clients_come_who_may_take_every_descriptor(
+    memory_folder: Path,
+) -> None:
+    agent = AgentProcess(memory_folder, *SMALL)
+    try:
+        agent.wait_for("listening")
+        stages = [line["event"] for line in agent.lines]
+        assert stages.index("http_listening") < stages.index("listening")
+        assert agent.end() == 0
+    finally:
+        agent.clean_up()
+
+
 def test_sighup_while_modules_are_loaded_ends_nothing(memory_folder: Path) -> None:
     patch = (
         "import os, signal, sys\n"
