@@ -158,7 +158,7 @@ def test_numbers_are_gib_and_fractions_and_texts_are_taken() -> None:
         (float("nan"), r"cpu_memory is nan"),
         (None, r"cpu_memory is None, a NoneType; use a number of GiB, such as 0.5, or"),
         (True, r"cpu_memory is True, a bool"),
-        ("50GB", r"cpu_memory is '50GB', which has the unknown unit 'GB'; write G"),
+        ("50GB", r"cpu_memory is '50GB', which has the unit 'GB', .*; write 50GiB or 50G;"),
     ],
 )
 def test_a_size_that_is_none_is_named_with_what_is_right(given: Any, said: str) -> None:
