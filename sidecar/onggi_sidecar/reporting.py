@@ -41,11 +41,7 @@ class Reporting:
 
     def _stats(self) -> dict[str, Any]:
         config = self._config
-        who = {
-            "pool": config.pool,
-            "pod_uid": config.pod_uid,
-            "socket": str(config.socket.absolute()),
-        }
+        who = {"pool": config.pool, "pod_uid": config.pod_uid, "socket": str(config.socket)}
         return {**self._figures(), **who}
 
     async def serve_http(self) -> None:

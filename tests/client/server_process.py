@@ -25,16 +25,11 @@ UP_WITHIN_S = 900
 ANSWER_S = 120
 
 
-def printed(page: str, begins: str, says: str = "") -> str:
-    """The one indented block of a page that begins so, and says that, for a shell."""
+def printed_command(page: str, begins: str, says: str = "") -> list[str]:
+    """Words of the one indented command of a page that begins so, and says that."""
     blocks = re.findall(r"(?:^    .*\n)+", (DOCS / page).read_text(), re.MULTILINE)
     (block,) = [one for one in blocks if one.strip().startswith(begins) and says in one]
-    return textwrap.dedent(block)
-
-
-def printed_command(page: str, begins: str, says: str = "") -> list[str]:
-    """Its words, where it is one command."""
-    return shlex.split(printed(page, begins, says).replace("\\\n", " "))
+    return shlex.split(textwrap.dedent(block).replace("\\\n", " "))
 
 
 class ServerProcess:
