@@ -308,7 +308,7 @@ def test_probes_and_metrics_tell_the_state(start: StartAgent) -> None:
 
 def _get(port: int, path: str) -> tuple[int, str]:
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=60) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as refused:
         return refused.code, refused.read().decode()
@@ -320,7 +320,7 @@ def test_a_wrong_configuration_stops_the_start_with_a_line_a_field() -> None:
         env={**os.environ, "ONGGI_AGENT_DISK": "1Gi"},
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=100,
     )
     assert ended.returncode == 2
     lines = ended.stderr.splitlines()
@@ -347,7 +347,7 @@ def test_too_few_descriptors_are_refused_in_a_sentence(memory_folder: Path) -> N
         [sys.executable, "-c", program, "agent", "--socket", str(memory_folder / "agent.sock")],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=100,
     )
     assert ended.returncode == 1
     assert "this process may open 12 files (ulimit -n); allow 64 or more" in ended.stderr
