@@ -13,12 +13,12 @@ import os
 from collections.abc import Sequence
 from typing import Any, Final
 
-from onggi import attaching, bulk, bulk_store, checks, discarding
+from onggi import attaching, bulk, bulk_store, checks, discarding, locating
 from onggi.arena import Arena
-from onggi.arguments import named
 from onggi.checks import held_pages, of_type, packed_keys
 from onggi.clock import Clock, monotonic
 from onggi.link import UNREAD_MAX, Asked, Link
+from onggi.locating import PendingTiers
 from onggi.outcomes import (
     NOTHING,
     OTHER_PROCESS,
@@ -54,7 +54,6 @@ WAIT_MAX_S: Final = 60.0
 class Client:
     """See the module. spaces: one a rank whose pages are named in loads; a block must be in all."""
 
-    @named
     def __init__(
         self,
         socket_path: str | os.PathLike[str],
@@ -152,6 +151,11 @@ class Client:
         if sure and noted and checks.keys_of(keys):
             self._link.misses.note(keys)
         return sure
+
+    def locate_begin(self, keys: Sequence[bytes]) -> PendingTiers | None:
+        """Send a question and do other things: where blocks lie, in any order, 1,024 at most. It is
+        no use of them. None: there is nobody to ask, or an agent of an earlier version."""
+        return locating.begin(self._link, keys)
 
     def _look(self, asked: Asked | None, what: str) -> Looked:
         reply = self._link.end(asked, what) if asked is not None else None
@@ -256,13 +260,7 @@ class Client:
         For whoever addresses memory in pieces (arena.copy_out, copy_in) and looks at expires_s
         himself. Pages of another process are found by their epoch.
         """
-        if of_type("pages", pages, Pages).session != OTHER_PROCESS:
-            session = self._link.held(pages.session)
-        else:
-            session = self._link.session()
-        if session is None or session.welcome.epoch != pages.epoch:
-            return None
-        return session.arena
+        return attaching.arena_of(self._link, of_type("pages", pages, Pages))
 
     def copy_out(self, pages: Pages, buffers: Sequence[Any]) -> bool:
         """Arena to memory, one writable buffer or CPU tensor a page. False: the pages are gone

@@ -26,18 +26,14 @@ from onggi_core.wire.requests import Hello, Loaded, Request, SpaceSpec, StoreCom
 Then = Callable[[Reply | None], None]
 CLOSE_WAIT_S: Final = 1.0
 """For copies of other threads at close(): they take at most some 50 ms."""
-
 REFUSALS_SAID_MAX: Final = 32
 """Different sentences logged over a process's life; a peer that makes up new ones cannot flood."""
-
 UNREAD_MAX: Final = 16
 """Answers nobody waits for that may lie unread: some hundred fill a unix socket."""
-
 NOTE_KEYS: Final = 256
 """Keys loaded from the board that are told at once: a frame of 4 KiB, 4 MiB of small pages."""
 NOTE_EVERY_S: Final = 1.0
 """After as long as this the next load tells at once. What ranks blocks counts in minutes."""
-
 _TRY_LATER: Final = frozenset({Status.STOPPING, Status.TOO_MANY})
 """Refusals that say something about the agent's state and not about the request."""
 
@@ -68,8 +64,7 @@ class Link:
         self._spaces = spaces
         self._engine = engine
         self._log = log
-        self.unsealed_blocks = 0
-        self.closed = False
+        self.unsealed_blocks, self.closed = 0, False
         self._session: Session | None = None
         self._sessions: dict[int, Session] = {}
         self._begin_in_this_process()
@@ -82,6 +77,8 @@ class Link:
         self._attaching, self._noting = threading.Lock(), threading.Lock()
         self._patience = Patience(self._log, f"agent at {self._socket_path}", self.now_s)
         self._refusals: set[str] = set()
+        self.sought_epoch = b""
+        """Of pages of another process, whose agent was attached to at once, or tried to."""
         self.noted: list[tuple[bytes, ...]] = []
         """Chains loaded from the board that the agent has not heard of."""
         self._noted_keys, self._noted_s = 0, -NOTE_EVERY_S
@@ -89,7 +86,7 @@ class Link:
 
     def session(self, within_s: float = 0.0) -> Session | None:
         """The session to use now, attaching if it is time to; None: go on without. within_s: attach
-        now, and take as long as that."""
+        now, and take as long as that, or wait so long for the thread that does."""
         if self._pid != os.getpid():
             self._begin_in_this_process()
         if self._patience.failures and not within_s and not self._patience.may_try():
@@ -97,9 +94,12 @@ class Link:
         session = self._session
         if session is not None and not session.channel.closed:
             return session
-        if self.closed or not self._attaching.acquire(blocking=False):
+        if self.closed or not self._attaching.acquire(timeout=within_s):
             return None  # closed, or another thread attaches: that one's caller pays, we miss
         try:
+            session = self._session
+            if session is not None and not session.channel.closed:
+                return session  # the other thread's
             hello = Hello(self._pid, self._engine, self._spaces)
             self._session = session = attach(self._socket_path, hello, self.now_s, within_s)
             self._sessions = {n: s for n, s in self._sessions.items() if not s.channel.shut}
@@ -283,7 +283,7 @@ class Link:
                 self._session = None
 
     def lost(self, session: Session, why: str) -> None:
-        """The connection is gone. Counted once, by the first caller that notices."""
+        """The connection is gone. The first caller that notices counts it."""
         if session is self._session:
             self._session = None
             self._patience.failed(f"connection lost: {why}")

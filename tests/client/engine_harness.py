@@ -25,8 +25,6 @@ ENGINE_TEST_S = 3600
 other work. Longer is a test that hangs."""
 WAIT_S = 600
 """For anything that takes seconds."""
-SOON_S = 25.0
-"""For what takes milliseconds; shorter than a lease, which would give back what was forgotten."""
 STARTS_WITHIN_S = WAIT_S
 """An agent, from its process to its socket."""
 
@@ -34,8 +32,6 @@ BLOCK = 32
 """Tokens, of every engine here."""
 MANY = 600
 """Blocks of an engine: room for all prompts of a test."""
-
-_RUN = "import sys; from onggi_sidecar.cli import main; sys.exit(main(sys.argv[1:]))"
 
 
 def prompt(seed: int, length: int, **more: Any) -> dict[str, Any]:
@@ -184,23 +180,14 @@ class AgentProcess:
     """`onggi agent` in a folder, killed and started again at will."""
 
     def __init__(
-        self,
-        folder: Path,
-        *,
-        memory: str = "64MiB",
-        disk: str = "0",
-        http_port: int = 0,
-        extent: str = "16MiB",
-        patch: str = "",
+        self, folder: Path, *, memory: str = "64MiB", disk: str = "0", http_port: int = 0
     ) -> None:
-        """http_port: 0 for one that nobody needs to know. patch: Python run in the process before
-        the agent."""
+        """http_port: 0 for one that nobody needs to know."""
         self.folder = folder
-        self._program = ["-c", f"{patch}\n{_RUN}"] if patch else ["-m", "onggi_sidecar"]
         self.http_port = http_port
         self.socket = str(folder / "agent.sock")
         self._arguments = [
-            *("--memory", memory, "--extent", extent, "--socket", self.socket),
+            *("--memory", memory, "--extent", "16MiB", "--socket", self.socket),
             *("--disk", disk, "--disk-path", str(folder / "disk")),
             *("--http-port", str(http_port)),
         ]
@@ -210,7 +197,7 @@ class AgentProcess:
     def start(self) -> AgentProcess:
         log = (self.folder / "agent.log").open("ab")
         self._process = subprocess.Popen(
-            [sys.executable, *self._program, "agent", *self._arguments],
+            [sys.executable, "-m", "onggi_sidecar", "agent", *self._arguments],
             stdout=log,
             stderr=log,
             env={**os.environ, "PYTHONPATH": str(SIDECAR)},
@@ -239,16 +226,23 @@ class AgentProcess:
 
     def settle(self) -> None:
         """Wait until all that it holds is on disk."""
-        self.wait_for(pending_blocks=0)
-
-    def wait_for(self, **figures: int) -> None:
-        """Wait until it says these of itself."""
         until_s = time.monotonic() + WAIT_S
         looker = Client(self.socket, spaces=[SpaceSpec(b"looks" + bytes(11), 4096, 1)])
-        while not figures.items() <= (said := looker.stats()).items():
-            assert time.monotonic() < until_s, said
+        while looker.stats().get("pending_blocks") != 0:
+            assert time.monotonic() < until_s, looker.stats()
             time.sleep(0.02)
         looker.close()
+
+    def push_out(self, mebibytes: int) -> None:
+        """Fill its host tier, of so many, with prompts of another model, once all that it holds is
+        on disk."""
+        self.settle()
+        space = SpaceSpec(b"other" + bytes(11), 1 << 20, 1)
+        other = Client(self.socket, spaces=[space], deadline_s=30.0)
+        for number in range(1, mebibytes + 1):
+            key = number.to_bytes(16, "big")
+            assert soon(lambda key=key: not other.store([key], [bytes(1 << 20)]).refused)
+        other.close()
 
     def spoil(self, page_bytes: int) -> None:
         """Flip a bit in one page of every seven on its disk, wherever they lie. It must be away."""
@@ -273,9 +267,9 @@ class AgentProcess:
         self.stop()
 
 
-def soon(ask: Any) -> Any:
-    """What it says once that is true: after milliseconds, or long after them on a busy machine."""
-    give_up_s = time.monotonic() + SOON_S
-    while not (answer := ask()) and time.monotonic() < give_up_s:
-        time.sleep(0.005)
-    return answer
+def soon(true: Any) -> bool:
+    """Whether it is so within half a minute, which an agent needs on a busy machine alone."""
+    give_up_s = time.monotonic() + 30.0
+    while not true() and time.monotonic() < give_up_s:
+        time.sleep(0.01)
+    return bool(true())

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from engine_harness import soon
 from grouped_engine import KINDS, GroupedEngine
 from vllm_stand_ins import BLOCK, Request, step_output
 
 from onggi.connectors.vllm import events
-from onggi.connectors.vllm.events import BlocksRemoved, BlocksStored, Events
+from onggi.connectors.vllm import told as told_of
+from onggi.connectors.vllm.events import Events
 from onggi.connectors.vllm.hybrid.kinds import Kind
 from onggi.connectors.vllm.metadata import Report, SaveJob
+from onggi.connectors.vllm.told import BlocksRemoved, BlocksStored
+from onggi_core.wire.locate import At
 
 KIND = Kind((0,), BLOCK)
 PIECE = BLOCK // 2
@@ -129,7 +133,7 @@ def test_nothing_is_kept_where_nobody_listens() -> None:
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch, told: Events) -> None:
-    monkeypatch.setattr(events, "TOLD_MAX", 2)
+    monkeypatch.setattr(told_of, "TOLD_MAX", 2)
     monkeypatch.setattr(events, "TAKEN_MAX", 2)
     for number in range(4):
         plan(told, number, number, 1)
@@ -170,6 +174,13 @@ def reported(sides: Any) -> Sequence[Any]:
     return taken
 
 
+def soon(ask: Any) -> Any:
+    until = time.monotonic() + 5
+    while not (answer := ask()) and time.monotonic() < until:
+        time.sleep(0.002)
+    return answer
+
+
 def test_an_engine_of_several_groups_tells_of_each(make_agent: Any) -> None:
     engine = GroupedEngine(make_agent(), blocks=120, hashes=PIECE)
     engine.add(Hashed("r", list(range(4 * BLOCK))), 1)
@@ -197,11 +208,14 @@ def test_events_speak_vllms_own_words() -> None:
     first, second, gone = (bytes([n]) * 32 for n in range(3))
     tokens = tuple(range(2 * BLOCK))
     stored = BlocksStored((0, 1), (first, second), None, tokens, BLOCK, None, None)
-    told = list(to_vllm([stored, BlocksRemoved((1,), (gone,))], groups))
+    later = [BlocksRemoved((1,), (gone,)), replace(stored, groups=(0,), at=At.DISK)]
+    told = list(to_vllm([stored, *later, BlocksRemoved((0,), (gone,), At.DISK)], groups))
     assert [(event.group_idx, event.medium, event.ownership) for event in told] == [
         (0, "CPU", "onggi"),
         (1, "CPU", "onggi"),
         (1, "CPU", "onggi"),
+        (0, "STORAGE", "onggi"),
+        (0, "STORAGE", "onggi"),
     ]
     assert [event.kv_cache_spec_kind for event in told[:2]] == ["full_attention", "sliding_window"]
     assert told[0].token_ids == list(tokens)

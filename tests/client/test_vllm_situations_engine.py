@@ -178,12 +178,16 @@ class Listener:
         return told
 
 
-def named(events: list[dict[str, Any]], kind: str, *, ours: bool) -> set[Any]:
-    """Blocks that events of a kind name, Onggi's or the engine's own."""
+def named(
+    events: list[dict[str, Any]], kind: str, *, ours: bool = True, medium: str = ""
+) -> set[Any]:
+    """Blocks that events of a kind name, Onggi's or the engine's own; of a medium, or of all."""
     return {
         name
         for one in events
-        if one["type"] == kind and (one.get("ownership") == "onggi") == ours
+        if one["type"] == kind
+        and (one.get("ownership") == "onggi") == ours
+        and one["medium"] in (medium or one["medium"])
         for name in one["block_hashes"]
     }
 
@@ -218,6 +222,35 @@ def test_the_engines_stream_tells_what_the_agent_keeps(
 
 DISK = [prompt(40 + n, 1400) for n in range(8)]
 PAGE = 131_072
+
+
+def test_the_engines_stream_tells_of_the_way_to_disk_and_back(
+    start: Any, make_agent: Any, tmp_path: Path
+) -> None:
+    """A host tier of three of these prompts."""
+    agent = make_agent(memory="16MiB", disk="256MiB")
+    endpoint = f"ipc://{tmp_path}/events"
+    listened = {"enable_kv_cache_events": True, "publisher": "zmq", "endpoint": endpoint}
+    more = {"kv_events_config": listened, "kv_transfer_config": connector()}
+
+    def moved(told: list[dict[str, Any]], at: str, other: str) -> bool:
+        return first <= named(told, "BlockStored", medium=at) and first <= named(
+            told, "BlockRemoved", medium=other
+        )
+
+    with start(agent.socket, "moves", **more) as engine:
+        listener = Listener(engine, endpoint)
+        right = engine.generate(DISK[0])["tokens"]
+        heard = listener.until(lambda told: len(named(told, "BlockStored", medium="CPU")) >= 43)
+        first = named(heard, "BlockStored", medium="CPU") & named(heard, "BlockStored", ours=False)
+        for one in DISK[1:5]:
+            agent.settle()
+            engine.generate(one)
+        listener.until(lambda told: moved(told, "STORAGE", "CPU"))
+        engine.forget()
+        again = engine.generate(DISK[0])
+        assert (again["tokens"], again["cached"]) == (right, [43 * BLOCK])
+        listener.until(lambda told: moved(told, "CPU", "STORAGE"))
 
 
 @pytest.mark.parametrize("policy", ["recompute", "fail"])

@@ -5,9 +5,12 @@ from __future__ import annotations
 
 import logging
 import random
+import time
+from pathlib import Path
 from typing import Any
 
 import pytest
+from engine_harness import AgentProcess
 from tier_stand_ins import ROW, Host, content, name_of
 
 PROMPT = [name_of(number) for number in range(12)]
@@ -138,6 +141,37 @@ def test_routers_hear_of_a_chunk_once_until_it_is_gone(make_host: Any, vllm: Any
     host.tier._live.client.discard(host.tier._live.names.keys(PROMPT[3:]))
     assert host.found(PROMPT[:3]) == [True] * 3
     assert host.tier.take_events() == []
+
+
+def test_routers_hear_of_a_chunks_way_to_disk_and_back_and_of_its_end(
+    make_host: Any, vllm: Any, tmp_path: Path
+) -> None:
+    cpu, storage = vllm.Medium.CPU, vllm.Medium.STORAGE
+    (tmp_path / "run").mkdir()
+    with AgentProcess(tmp_path / "run", memory="16MiB", disk="64MiB") as agent:
+        host = make_host({"socket": agent.socket}, events=True)
+        assert soon(lambda: host.store(PROMPT).success)
+
+        def told() -> list[Any]:
+            taken = [event for _ in range(2) for event in host.tier.take_events()]
+            assert all(sorted(one.keys) == sorted(PROMPT[:12]) for one in taken)
+            return [(one.medium, one.removed) for one in taken]
+
+        assert told() == [(cpu, False)]
+        agent.push_out(16)
+        assert soon(told) == [(storage, False), (cpu, True)]
+        assert host.load(PROMPT)[0].success
+        assert soon(told) == [(cpu, False), (storage, True)]
+        live = host.tier._live
+        live.client.discard(live.names.keys(PROMPT))
+        assert soon(told) == [(cpu, True)]
+
+
+def soon(ask: Any) -> Any:
+    until = time.monotonic() + 30
+    while not (answer := ask()) and time.monotonic() < until:
+        time.sleep(0.01)
+    return answer
 
 
 def test_an_engine_that_publishes_nothing_keeps_nothing(make_host: Any) -> None:

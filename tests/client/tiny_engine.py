@@ -71,8 +71,7 @@ class TinyEngine:
 
     @property
     def idle(self) -> bool:
-        requests = self.waiting or self.running or self.loading or self.held
-        return not (requests or self.sides.scheduler.owed)
+        return not (self.waiting or self.running or self.loading or self.held)
 
     # ---- a step
 

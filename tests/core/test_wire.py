@@ -18,6 +18,7 @@ from onggi_core.wire.frame import (
     frame,
     refusal,
 )
+from onggi_core.wire.locate import At, Locate, Located
 from onggi_core.wire.packed import fill_frame
 from onggi_core.wire.replies import (
     Discarded,
@@ -70,6 +71,7 @@ requests = st.one_of(
     st.builds(Loaded, chains),
     st.builds(Missed, chains),
     st.builds(Discard, keys),
+    st.builds(Locate, keys),
     st.just(StatsRequest()),
 )
 rows = st.integers(0, 5).flatmap(
@@ -95,6 +97,7 @@ replies = st.one_of(
     st.builds(LoadPrepared, u64, u32, rows),
     st.just(LoadCompleted()),
     st.builds(Discarded, u32),
+    st.builds(Located, st.lists(st.sampled_from(At)).map(bytes)),
     st.builds(StatsReply, st.dictionaries(text, st.integers())),
 )
 
@@ -121,7 +124,7 @@ def test_a_discard_of_too_many_is_refused_with_the_bound() -> None:
     assert error.value.status is Status.BAD_REQUEST
 
 
-@given(st.sampled_from([*Op, 0, 13, 65535]), st.binary(max_size=200))
+@given(st.sampled_from([*Op, 0, 14, 65535]), st.binary(max_size=200))
 def test_garbage_is_refused_in_a_sentence_and_never_breaks_anything(op, payload) -> None:
     refused: list[WireError] = []
     for decode in (decode_request, decode_reply):

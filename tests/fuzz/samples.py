@@ -17,6 +17,7 @@ from onggi_core.heartbeat import (
 )
 from onggi_core.wire import replies
 from onggi_core.wire.frame import Op, frame
+from onggi_core.wire.locate import Locate, Located
 from onggi_core.wire.replies import (
     Discarded,
     LoadCompleted,
@@ -67,6 +68,7 @@ _ASKED = (
     Loaded((_KEYS[:1], _KEYS)),
     Missed((_KEYS,)),
     Discard(_KEYS),
+    Locate(_KEYS),
     StatsRequest(),
 )
 _SAID = (
@@ -78,6 +80,7 @@ _SAID = (
     LoadPrepared(5, 1, ((0, 4096), (8192, 12288))),
     LoadCompleted(),
     Discarded(2),
+    Located(b"\2\1\0"),
     StatsReply({"mode": "Active", "host_pages": 3, "errors": {"corrupt": 1}}),
 )
 _BEAT = Heartbeat(

@@ -34,7 +34,7 @@ from onggi_core.wire.requests import decode_request
 from onggi_sidecar.config import ConfigRefused, load_config
 from onggi_sidecar.disk.segment import DamagedSegment, open_segment
 
-OPS: Final = 13
+OPS: Final = 14
 """Operations tried: all there are and some that there are not."""
 _FOLDER: Final = tempfile.TemporaryDirectory(prefix="onggi-fuzz-")
 

@@ -5,6 +5,7 @@ one after the other, little-endian:
 
     gate     u64            1: the agent answers; 0: whatever the board shows is a miss
              u64            how many beginnings there are; 0: this agent has none
+             u64            the last operation that the agent knows; 0: none after MISSED
     spaces   32s [1024]     what the tags mean: fingerprint 16s, page bytes u64, block tokens u32,
                             tag u32 (0: none), for whoever takes over from an agent that died
     buckets  u64 [slots*2]  names to slots: 8 entries a bucket, each slot + 1 in the upper half and
@@ -34,7 +35,7 @@ from dataclasses import dataclass
 from typing import Final
 
 GATE_BYTES: Final = 4096
-"""A page of memory for two words: nothing that changes often shares their cache line."""
+"""A page of memory for three words: nothing that changes often shares their cache line."""
 SPACES_MAX: Final = 1024
 """As many as an agent knows at once."""
 SPACE: Final = struct.Struct("<16sQII")

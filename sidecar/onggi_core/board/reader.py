@@ -19,6 +19,7 @@ from onggi_core.board.layout import (
     MARK,
     Layout,
 )
+from onggi_core.wire.frame import Op
 
 ROW_MAX: Final = 1024
 """Slots compared at once: a row is seldom longer than what one request stores."""
@@ -67,6 +68,8 @@ class BoardReader:
         self._stamps_at = begin + layout.stamps_at
         said = int.from_bytes(buffer[begin + 8 : begin + 16], "little")
         self._beginnings = layout.beginnings if said == layout.beginnings else 0
+        self.locates = int.from_bytes(buffer[begin + 16 : begin + 24], "little") >= Op.LOCATE
+        """False: an agent of an earlier version, to which LOCATE would be the end of the stream."""
         self._beginnings_at = begin + layout.beginnings_at
 
     @property

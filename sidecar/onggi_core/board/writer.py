@@ -17,6 +17,7 @@ from onggi_core.board.layout import (
     Layout,
 )
 from onggi_core.errors import IllegalMove
+from onggi_core.wire.frame import Op
 from onggi_core.wire.requests import SpaceSpec
 
 _ENTRY_SHIFT: Final = 32
@@ -32,7 +33,7 @@ class Board:
         self.layout = layout = Layout(slots)
         self.buffer = whole = memoryview(buffer)[: layout.nbytes]
         """What readers see."""
-        self._gate = whole[:8].cast("Q")
+        self._gate = whole[:24].cast("Q")
         self._spaces = whole[GATE_BYTES:BUCKETS_AT]
         self._entries = whole[BUCKETS_AT : layout.keys_at].cast("Q")
         self._keys = whole[layout.keys_at : layout.parents_at]
@@ -41,7 +42,7 @@ class Board:
         self._places = whole[layout.places_at : layout.stamps_at].cast("I")
         self._stamps = whole[layout.stamps_at : layout.beginnings_at].cast("Q")
         self.beginnings = Beginnings(whole[layout.beginnings_at :])
-        whole[8:16].cast("Q")[0] = layout.beginnings
+        self._gate[1], self._gate[2] = layout.beginnings, max(Op)
         self._slot_of = array("I")
         """Slot + 1 by block; 0: not shown."""
         self._free: list[int] = []

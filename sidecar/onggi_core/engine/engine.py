@@ -46,6 +46,7 @@ from onggi_core.engine.stats import snapshot
 from onggi_core.errors import BadRequest
 from onggi_core.policy.names import FIXED, PolicyName
 from onggi_core.wire.frame import Op, Status
+from onggi_core.wire.locate import Locate, Located
 from onggi_core.wire.replies import (
     Discarded,
     LoadCompleted,
@@ -186,6 +187,8 @@ class Engine:
             case Prefetch(keys):
                 self._following.asked(state, session, keys)
                 return lookup.prefetch(state, session, keys, now_s)
+            case Locate(keys):
+                return Located(lookup.locate(state, session, keys))
             case StorePrepare():
                 if self._too_many(session, asked):
                     return None

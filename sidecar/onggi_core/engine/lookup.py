@@ -10,6 +10,7 @@ from onggi_core.engine.space import Space
 from onggi_core.engine.state import State
 from onggi_core.index.ids import as_run
 from onggi_core.page import ARRIVING, READABLE, PageState
+from onggi_core.wire.locate import At
 from onggi_core.wire.replies import Looked, Mode
 
 
@@ -38,6 +39,24 @@ def prefetch(state: State, session: Session, keys: Sequence[bytes], now_s: float
     if looked.pending > looked.ready:
         _bring_in(state, session, keys[: looked.pending], now_s)
     return looked
+
+
+def locate(state: State, session: Session, keys: Sequence[bytes]) -> bytes:
+    """The nearest tier that each can be had from in all spaces, whether or not what is before it is
+    there too. Nothing is ranked or counted by it."""
+    if state.mode is Mode.PAUSED:
+        return bytes(len(keys))
+    host, disk = state.host.pages.states, state.disk.pages.states
+
+    def at(block: int | None) -> At:
+        if block is None:
+            return At.NOWHERE
+        if host[block] in READABLE:
+            return At.HOST
+        return At.DISK if disk[block] in READABLE else At.NOWHERE
+
+    rows = [[at(block) for block in map(space.find, keys)] for space in session.spaces]
+    return bytes(map(min, *rows)) if len(rows) > 1 else bytes(rows[0])
 
 
 def missed(state: State, session: Session, keys: Sequence[bytes]) -> None:

@@ -23,6 +23,8 @@ KEYS_MAX: Final = 65_536
 DISCARD_KEYS_MAX: Final = 4096
 """Keys of one DISCARD: each is looked for by itself, in every space, and nothing is answered
 meanwhile. Some milliseconds."""
+LOCATE_KEYS_MAX: Final = 1024
+"""Keys of one LOCATE: as for a DISCARD, and nobody is in a hurry to know."""
 SPACES_MAX: Final = 64
 """Ranks of one engine: 8 hosts of 8."""
 OFFSETS_MAX: Final = 131_072
@@ -44,6 +46,7 @@ class Op(enum.IntEnum):
     STORE_FILL = 10
     DISCARD = 11
     MISSED = 12
+    LOCATE = 13
 
 
 class Status(enum.IntEnum):

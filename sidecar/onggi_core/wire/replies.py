@@ -19,6 +19,7 @@ from onggi_core.wire.fields import (
     whole,
 )
 from onggi_core.wire.frame import Op, Status, WireError
+from onggi_core.wire.locate import Located
 
 
 class Mode(enum.IntEnum):
@@ -277,6 +278,7 @@ Reply = (
     | LoadCompleted
     | Noted
     | Discarded
+    | Located
     | StatsReply
 )
 

@@ -26,6 +26,7 @@ from onggi_core.wire.frame import (
     Status,
     WireError,
 )
+from onggi_core.wire.locate import Locate
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,6 +276,7 @@ Request = (
     | Loaded
     | Missed
     | Discard
+    | Locate
     | StatsRequest
 )
 
@@ -285,8 +287,7 @@ _CLASSES: Final[dict[int, type[Request]]] = {
 
 def decode_request(op: int, payload: bytes) -> Request:
     """The request in a frame. Raises WireError; an unknown operation is BAD_FRAME (fatal)."""
-    found = _CLASSES.get(op)
-    if found is None:
+    if (found := _CLASSES.get(op)) is None:
         raise WireError(Status.BAD_FRAME, f"operation {op} is unknown; use 1 to {len(_CLASSES)}")
     return found.decode(payload)
 

@@ -1,54 +1,38 @@
-"""What was stored and what is gone again, for routers that listen to the engine's KV events.
+"""What was stored, where it is, and what is gone again, for routers that listen to the engine's KV
+events.
 
-A block is told of once all ranks have stored it, by the engine's own hash of it. The agent says
-nothing when it gives a block up, so its end is told when a lookup finds a block that was told of
-missing. Engines that publish no events keep nothing here.
+A block is told of once all ranks have stored it, or a lookup has found it, by the engine's own hash
+of it. Its moves between the tiers and its end are told when the agent was asked about it
+(sweep.py), or when a lookup finds it missing. Engines that publish no events keep nothing here.
 """
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from onggi.client import Client
 from onggi.connectors.vllm.hybrid.kinds import Kind
 from onggi.connectors.vllm.metadata import Report, SaveJob
-
-TOLD_MAX: Final = 65_536
-"""Blocks whose end would be told; some 250 bytes each. The oldest are forgotten first: a router
-that counts on one of them is wrong until it asks."""
+from onggi.connectors.vllm.sweep import Sweep
+from onggi.connectors.vllm.told import Block, Event, Run, Told
+from onggi.outcomes import Looked
+from onggi_core.wire.locate import At
 
 TAKEN_MAX: Final = 16_384
 """Events that wait for the engine's next step. Past it they are dropped, as vLLM does."""
 
-
-@dataclass(frozen=True)
-class BlocksStored:
-    """hashes: the engine's, one a block, the first one following `parent`."""
-
-    groups: tuple[int, ...]
-    hashes: tuple[bytes, ...]
-    parent: bytes | None
-    token_ids: tuple[int, ...]
-    block_tokens: int
-    lora_id: int | None
-    lora_name: str | None
-
-
-@dataclass(frozen=True)
-class BlocksRemoved:
-    groups: tuple[int, ...]
-    hashes: tuple[bytes, ...]
-
-
-Event = BlocksStored | BlocksRemoved
+_HOST: Final = bytes([At.HOST])
+_DISK: Final = bytes([At.DISK])
 
 
 @dataclass
 class _Planned:
     kind: Kind
     keys: tuple[bytes, ...]
-    event: BlocksStored
+    run: Run
     kept: int
     ranks: int = 0
 
@@ -61,29 +45,51 @@ class Events:
         self._hash_tokens = hash_tokens
         self._ranks = ranks
         self._planned: dict[int, _Planned] = {}
-        self._told: dict[tuple[Kind, bytes], bytes] = {}
+        self._told: dict[Kind, Told] = {}
+        self._sweeps: list[Sweep[Block]] = []
         self._events: list[Event] = []
+
+    def follow(self, kind: Kind, client: Client) -> None:
+        """From now on the agent is asked where blocks of this kind are."""
+        if self._hash_tokens:
+            told = self._of(kind)
+            self._sweeps.append(
+                Sweep(
+                    client,
+                    told.blocks,
+                    key=lambda key, _: key,
+                    located=lambda found: self._add(told.located(found)),
+                )
+            )
+
+    def _of(self, kind: Kind) -> Told:
+        return self._told.setdefault(kind, Told(kind.groups))
 
     def planned(self, job: SaveJob, request: Any, kind: Kind, first: int) -> None:
         """A save was handed to the workers; first: the number of its first block."""
         if not self._hash_tokens:
             return
-        end, size = first + len(job.keys), kind.block_tokens
+        run = self._run(request, kind, first, first + len(job.keys))
+        if run is not None:
+            self._planned[job.number] = _Planned(kind, job.keys, run, len(job.keys))
+
+    def _run(self, request: Any, kind: Kind, first: int, end: int) -> Run | None:
+        """Blocks of a request; None: the engine has no name for them yet."""
+        size = kind.block_tokens
         hashes = [self._hash(request, kind, block) for block in range(first, end)]
         parent = self._hash(request, kind, first - 1) if first else None
         if None in hashes or (first and parent is None):
-            return  # the engine has no name for them yet
+            return None
         lora = request.lora_request
-        event = BlocksStored(
+        return Run(
             kind.groups,
             tuple(one for one in hashes if one is not None),
             parent,
-            tuple(request.all_token_ids[first * size : end * size]),
+            array("i", request.all_token_ids[first * size : end * size]),
             size,
             lora.lora_int_id if lora is not None else None,
             lora.lora_name if lora is not None else None,
         )
-        self._planned[job.number] = _Planned(kind, job.keys, event, len(job.keys))
 
     def _hash(self, request: Any, kind: Kind, block: int) -> bytes | None:
         """Of the last of the engine's hashed pieces in the block; it covers all before it."""
@@ -103,57 +109,42 @@ class Events:
             planned.ranks += ranks
             if planned.ranks >= self._ranks:
                 del self._planned[number]
-                self._stored(planned)
+                keys = planned.keys[: planned.kept]
+                self._add(self._of(planned.kind).tell(keys, planned.run, _HOST * len(keys)))
 
-    def _stored(self, planned: _Planned) -> None:
-        """Tell of those that were not told of before: they are the last ones of a chain, or all."""
-        kind, event = planned.kind, planned.event
-        names = [(kind, key) for key in planned.keys[: planned.kept]]
-        new = 0
-        while new < len(names) and names[new] in self._told:
-            new += 1
-        if new == len(names):
+    def found(
+        self, request: Any, kind: Kind, first: int, keys: Sequence[bytes], looked: Looked
+    ) -> None:
+        """A lookup of these blocks of a request; first: the number of the first. Those that another
+        engine stored, or this one before it was restarted, are told of now. Where the last one is
+        known, all are: a look at each would be a cost of every hit."""
+        if not (self._hash_tokens and looked.pending):
             return
-        size = event.block_tokens
-        self._add(
-            BlocksStored(
-                event.groups,
-                event.hashes[new : planned.kept],
-                event.hashes[new - 1] if new else event.parent,
-                event.token_ids[new * size : planned.kept * size],
-                size,
-                event.lora_id,
-                event.lora_name,
-            )
-        )
-        self._told.update(zip(names, event.hashes, strict=False))
-        while len(self._told) > TOLD_MAX:
-            del self._told[next(iter(self._told))]
+        told, some = self._of(kind), keys[: looked.pending]
+        if told.knows(some[-1]):
+            return
+        run = self._run(request, kind, first, first + len(some))
+        if run is not None:
+            ready = min(looked.ready, len(some))
+            self._add(told.found(some, run, _HOST * ready + _DISK * (len(some) - ready)))
 
     def missing(self, kind: Kind, keys: Iterable[bytes]) -> None:
         """A lookup did not find these."""
-        if not self._told:
-            return
-        gone = [self._told.pop((kind, key), None) for key in keys]
-        self._removed(kind.groups, [one for one in gone if one is not None])
+        if kind in self._told:
+            self._add(self._told[kind].missing(keys))
 
     def reset(self) -> None:
         """Nothing that was stored is found again."""
-        for kind in {kind for kind, _ in self._told}:
-            hashes = [one for (which, _), one in self._told.items() if which == kind]
-            self._removed(kind.groups, hashes)
-        self._told.clear()
+        for told in self._told.values():
+            self._add(told.clear())
         self._planned.clear()
 
-    def _removed(self, groups: tuple[int, ...], hashes: Sequence[bytes]) -> None:
-        if hashes:
-            self._add(BlocksRemoved(groups, tuple(hashes)))
-
-    def _add(self, event: Event) -> None:
-        if len(self._events) < TAKEN_MAX:
-            self._events.append(event)
+    def _add(self, events: Sequence[Event]) -> None:
+        self._events += events[: max(0, TAKEN_MAX - len(self._events))]
 
     def take(self) -> list[Event]:
-        """The events since the last call."""
+        """The events since the last call. Once a step."""
+        for sweep in self._sweeps:
+            sweep.step()
         events, self._events = self._events, []
         return events

@@ -5,19 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
-from vllm.distributed.kv_events import MEDIUM_CPU, BlockRemoved, BlockStored, KVCacheEvent
+from vllm.distributed.kv_events import (
+    MEDIUM_CPU,
+    MEDIUM_STORAGE,
+    BlockRemoved,
+    BlockStored,
+    KVCacheEvent,
+)
 from vllm.v1.core.kv_cache_utils import maybe_convert_block_hash
 from vllm.v1.kv_cache_interface import get_kv_cache_spec_kind, get_kv_cache_spec_sliding_window
 
-from onggi.connectors.vllm.events import BlocksRemoved, BlocksStored, Event
+from onggi.connectors.vllm.told import BlocksRemoved, BlocksStored, Event
+from onggi_core.wire.locate import At
 
 OWNER: Final = "onggi"
 LOCAL: Final = "LOCAL"
+MEDIA: Final = {At.HOST: MEDIUM_CPU, At.DISK: MEDIUM_STORAGE}
 
 
 def to_vllm(events: Iterable[Event], groups: Sequence[Any]) -> Iterator[KVCacheEvent]:
-    """One event for each group of layers that the blocks belong to. Blocks are stored in the
-    agent's host tier, and its later moves to disk are its own affair: the medium stays CPU."""
+    """One event for each group of layers that the blocks belong to."""
     for event in events:
         for number in event.groups:
             if isinstance(event, BlocksStored):
@@ -36,7 +43,7 @@ def _stored(event: BlocksStored, number: int, spec: Any) -> BlockStored:
         block_size=event.block_tokens,
         lora_id=event.lora_id,
         lora_name=event.lora_name,
-        medium=MEDIUM_CPU,
+        medium=MEDIA[event.at],
         group_idx=number,
         kv_cache_spec_kind=get_kv_cache_spec_kind(spec).value,
         kv_cache_spec_sliding_window=get_kv_cache_spec_sliding_window(spec),
@@ -48,7 +55,7 @@ def _stored(event: BlocksStored, number: int, spec: Any) -> BlockStored:
 def _removed(event: BlocksRemoved, number: int) -> BlockRemoved:
     return BlockRemoved(
         block_hashes=[maybe_convert_block_hash(one) for one in event.hashes],
-        medium=MEDIUM_CPU,
+        medium=MEDIA[event.at],
         group_idx=number,
         locality=LOCAL,
         ownership=OWNER,

@@ -24,6 +24,7 @@ from onggi.connectors.vllm.requests import Requests
 from onggi.connectors.vllm.saves import Saves
 from onggi.connectors.vllm.tally import Tally
 from onggi.connectors.vllm.tracked import NEVER_ASKED, Offer, Tracked
+from onggi.outcomes import NOTHING
 from onggi_core.identity import Extra
 from onggi_core.wire.requests import LoadOutcome
 
@@ -70,6 +71,7 @@ class Scheduler(Requests[Tracked, Loads]):
             client, block_tokens, ranks, self._failures, self._judge, faults, tally, clock
         )
         self._saves = Saves(block_tokens, ranks, self._failures, self.events)
+        self.events.follow(self._saves.kind, client)
 
     # ---- what is there
 
@@ -102,7 +104,7 @@ class Scheduler(Requests[Tracked, Loads]):
         if tracked.offer is not None:
             tracked.offer = self._settled(tracked)
         offer = tracked.offer
-        if offer is None or not offer.answers(local, most, self._now_s()):
+        if offer is None or not self._stands(offer, local, most):
             if offer is not None:
                 self._withdraw(tracked)
             offer = None if tracked.frozen else self._timed_offer(tracked, local, most)
@@ -112,6 +114,11 @@ class Scheduler(Requests[Tracked, Loads]):
         if offer is None:
             return MISS
         return offer.blocks * self._block_tokens, offer.pending is not None
+
+    def _stands(self, offer: Offer, local: int, most: int) -> bool:
+        """Whether it is the answer to this question, and the agent that gave it is there."""
+        there = offer.pending is not None or self._client.holds(offer.load.rows[0])
+        return there and offer.answers(local, most, self._now_s())
 
     def _settled(self, tracked: Tracked) -> Offer | None:
         """The standing promise. One whose blocks have come from disk while the request was still
@@ -155,14 +162,16 @@ class Scheduler(Requests[Tracked, Loads]):
         """How many leading blocks the agent has, in host memory or on disk."""
         asked, tracked.asked = tracked.asked, None
         if asked is not None:
-            pending = self._client.prefetch_end(asked).pending
-            if pending >= len(keys) or self._now_s() - asked.sent_s < ANSWER_KEPT_S:
-                return min(pending, len(keys))
+            looked = self._client.prefetch_end(asked)
+            if looked.pending >= len(keys) or self._now_s() - asked.sent_s < ANSWER_KEPT_S:
+                self.events.found(tracked.request, self._saves.kind, 0, keys, looked)
+                return min(looked.pending, len(keys))
         if len(keys) <= local:
             return 0
-        known = 0 if self._client.misses(keys) else self._client.lookup(keys).pending
-        self.events.missing(self._saves.kind, keys[known:])
-        return known
+        looked = NOTHING if self._client.misses(keys) else self._client.lookup(keys)
+        self.events.found(tracked.request, self._saves.kind, 0, keys, looked)
+        self.events.missing(self._saves.kind, keys[looked.pending :])
+        return looked.pending
 
     def _withdraw(self, tracked: Tracked) -> None:
         offer, tracked.offer = tracked.offer, None
@@ -170,7 +179,6 @@ class Scheduler(Requests[Tracked, Loads]):
             self._client.finish_load(offer.load, LoadOutcome.UNUSED)
             if offer.pending is not None:
                 offer.pending.cancel()
-                self._loads.unwanted.note([offer.pending])
 
     def admitted(self, request: Any, table: Sequence[Sequence[int]], external_tokens: int) -> None:
         """The request has its blocks, in the only group; `external_tokens` of them are ours to

@@ -68,8 +68,10 @@ class Offers:
         client = self._clients[number]
         unknown = not keys or (not begin and client.misses(keys))
         looked = NOTHING if unknown else client.lookup(keys)
-        self._events.missing(self._kinds[number], keys[looked.pending :])
-        if self._kinds[number].needs_all:
+        kind = self._kinds[number]
+        self._events.found(tracked.request, kind, begin, keys, looked)
+        self._events.missing(kind, keys[looked.pending :])
+        if kind.needs_all:
             tracked.saved[number] = looked.pending
         skipped = first - begin
         return Looked(max(0, looked.ready - skipped), max(0, looked.pending - skipped))

@@ -62,6 +62,8 @@ class HybridScheduler(Requests[Tracked, Loads]):
         self._offers = Offers(clients, kinds, unit, self._failures, judge, events, clock)
         self._loads = Loads(kinds, unit, ranks, self._failures, judge, tally, clock)
         self._saves = Saves(kinds, ranks, self._failures, pins, events)
+        for kind, client in zip(kinds, clients, strict=True):
+            events.follow(kind, client)
 
     # ---- what is there
 
@@ -126,7 +128,6 @@ class HybridScheduler(Requests[Tracked, Loads]):
         offer, tracked.offer = tracked.offer, None
         if offer is not None:
             offer.finish(LoadOutcome.UNUSED)
-            self._loads.unwanted.note(part.pending for part in offer.parts)
 
     def admitted(self, request: Any, table: Sequence[Sequence[int]], external_tokens: int) -> None:
         """The request has its blocks, in each group; `external_tokens` of it are ours to fill. When

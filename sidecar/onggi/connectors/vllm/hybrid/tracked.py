@@ -32,6 +32,11 @@ class Part:
             self.load = self.pending.poll()
         return None if self.load is None else self.load.blocks == len(self.keys)
 
+    @property
+    def held(self) -> bool:
+        """Whether the agent that pinned it, or brings it, is there."""
+        return self.load is None or self.client.holds(self.load.rows[0])
+
     def finish(self, outcome: LoadOutcome) -> None:
         if self.load is None:
             self.pending.cancel()
@@ -71,7 +76,8 @@ class Offer:
 
     def answers(self, local: int, most: int, now_s: float) -> bool:
         fresh = self.poll() is None or now_s + OFFER_MARGIN_S < self.expires_s
-        return self.local == local and self.most == most and fresh
+        there = all(part.held for part in self.parts)
+        return self.local == local and self.most == most and fresh and there
 
     def finish(self, outcome: LoadOutcome) -> None:
         for part in self.parts:

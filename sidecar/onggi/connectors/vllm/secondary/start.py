@@ -22,7 +22,8 @@ from onggi.connectors.vllm.secondary.identity import check_engine, prefix_groups
 from onggi.connectors.vllm.secondary.lookups import Lookups
 from onggi.connectors.vllm.secondary.moves import Moves
 from onggi.connectors.vllm.secondary.names import Names
-from onggi.connectors.vllm.secondary.told import Told
+from onggi.connectors.vllm.secondary.told import Lies, Told
+from onggi.connectors.vllm.sweep import Sweep
 from onggi.connectors.weights import WeightsUnknown
 from onggi_core.identity import fingerprint
 from onggi_core.wire.requests import SpaceSpec
@@ -43,6 +44,7 @@ class Live:
     lookups: Lookups
     moves: Moves
     told: Told
+    sweep: Sweep[Lies]
     rows: memoryview
     row_bytes: int
 
@@ -90,13 +92,14 @@ def begin(
         space.fingerprint.hex(),
         "attached" if attach(client) else "not there yet",
     )
-    names = Names()
+    names, told = Names(), Told(listened=bool(spec.kv_events_config.enable_kv_cache_events))
     return Live(
         client,
         names,
         Lookups(tier_type, client, names, faults, prefixes=prefixes),
         Moves(client, faults, disk_wait_s=options.disk_wait_s),
-        Told(listened=bool(spec.kv_events_config.enable_kv_cache_events)),
+        told,
+        Sweep(client, told.told, key=lambda _, lies: lies[0], located=told.located),
         view.cast("B"),
         space.page_bytes,
     )

@@ -31,8 +31,10 @@ from onggi.connectors.vllm.secondary.moves import Chain, Ended, Job
 from onggi.connectors.vllm.secondary.names import group_of
 from onggi.connectors.vllm.secondary.start import Live, begin
 from onggi_core.identity import ROOT
+from onggi_core.wire.locate import At
 
 OWNER: Final = "onggi"
+MEDIA: Final = {At.HOST: Medium.CPU, At.DISK: Medium.STORAGE}
 FAULTS: Final = "vllm:onggi_tier_faults"
 
 
@@ -174,7 +176,7 @@ class OnggiTier(SecondaryTierManager):  # type: ignore[misc]
             live.told.missing(lost)
         else:
             live.lookups.stored(done)
-            live.told.stored(done)
+            live.told.stored(done, live.names.keys(done))
         return JobResult(
             ended.job.number,
             success=len(done) == len(names),
@@ -201,17 +203,19 @@ class OnggiTier(SecondaryTierManager):  # type: ignore[misc]
 
     @hook(tuple)
     def take_events(self) -> Iterable[OffloadingEvent]:
-        changes = self._live.told.take() if self._live is not None else ()
+        if self._live is None:
+            return ()
+        self._live.sweep.step()
         return [
             OffloadingEvent(
                 keys=list(change.names),
-                medium=self.medium,
+                medium=MEDIA[change.at],
                 removed=change.removed,
                 locality=self.locality,
                 ownership=OWNER,
                 removal_expected=True,
             )
-            for change in changes
+            for change in self._live.told.take()
         ]
 
     # ---- figures and the end
