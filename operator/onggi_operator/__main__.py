@@ -30,14 +30,19 @@ IN_THE_OPERATOR = (
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="onggi_operator", description=__doc__)
-    parts = parser.add_subparsers(dest="part", required=True)
-    parts.add_parser("webhook", help="serve admission")
-    parts.add_parser("controller", help="report on pools, and share out nodes' memory")
-    plan = parts.add_parser(
-        "plan", help="print what is shared out, and what would be moved and why"
+    parser = argparse.ArgumentParser(
+        prog="onggi_operator",
+        description="What runs in the cluster beside the agents. The chart starts webhook and"
+        " controller, with settings from the environment; plan is for people.",
     )
-    plan.add_argument("--namespace", help="moves of this namespace's pods alone")
+    parts = parser.add_subparsers(dest="part", required=True, metavar="PROGRAM")
+    parts.add_parser("webhook", help="give agents to pods that ask")
+    parts.add_parser("controller", help="share out nodes' memory, and report on pools")
+    what = "print what each node gives and to whom, and what would be moved and why"
+    plan = parts.add_parser("plan", help=what, description=what, epilog=IN_THE_OPERATOR)
+    plan.add_argument(
+        "--namespace", metavar="NAMESPACE", help="moves of this namespace's pods alone"
+    )
     told = parser.parse_args()
     try:
         if told.part == "plan":

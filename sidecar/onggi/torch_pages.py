@@ -50,7 +50,9 @@ class TorchPages:
             raise ValueError(f"pages has strides {pages.stride()}; hand in a contiguous tensor")
         if blocks < 1 or size != blocks * page_bytes:
             raise ValueError(
-                f"pages has {size} bytes for {blocks} blocks; this space has pages of {page_bytes}"
+                f"pages is {pages.dtype} of shape {tuple(pages.shape)}, {size} bytes for {blocks} "
+                f"blocks; this space has pages of {page_bytes}: hand in the shape and dtype that "
+                "page_bytes was counted of"
             )
         self._client = client
         self._space = space

@@ -2,6 +2,7 @@
 
 import asyncio
 import datetime as dt
+import logging
 import os
 import threading
 import time
@@ -12,7 +13,7 @@ from typing import Final, TypeVar
 from onggi_core.arena_header import EPOCH_BYTES
 from onggi_core.board.writer import Board
 from onggi_core.engine.engine import Engine
-from onggi_core.engine.events import ExtentRefused, ExtentTouched
+from onggi_core.engine.events import ExtentRefused, ExtentTouched, IoOutcome
 from onggi_core.engine.state import Facts
 from onggi_core.policy.names import FIXED, PolicyName
 from onggi_core.quantity import spell_bytes
@@ -28,6 +29,7 @@ from onggi_sidecar.arena.toucher import Settled, Toucher
 from onggi_sidecar.cgroup import memory_limit_bytes, own_bytes
 from onggi_sidecar.config import AgentConfig
 from onggi_sidecar.disk.folder import ClaimedFolder, claim_folder
+from onggi_sidecar.disk.outcome import classify
 from onggi_sidecar.disk.recovery import RecoveredTier, recover, system_dice
 from onggi_sidecar.disk.room import RoomWatch
 from onggi_sidecar.disk.segments import Segments
@@ -88,7 +90,8 @@ def open_arena(config: AgentConfig) -> ArenaFile:
         )
     given_bytes = arena.header.extent_count * config.extent
     if config.memory_said:
-        event("memory_share", config.memory_said, memory_bytes=config.memory)
+        level = logging.WARNING if limit_bytes is None else logging.INFO
+        event("memory_share", config.memory_said, level=level, memory_bytes=config.memory)
     if given_bytes < min(asked_bytes, allowed_bytes) // config.extent * config.extent:
         cause = (
             f"the volume of {arena.path} has room for "
@@ -170,10 +173,13 @@ def open_disk(config: AgentConfig) -> OpenedDisk | None:
         room.first_look(config.disk)
     except OSError as fault:
         folder.release()
-        error(
-            "disk_unavailable",
-            f"cannot read {folder.path}: {fault.strerror}; serving without a disk tier",
-        )
+        told = f"cannot read {folder.path}: {fault.strerror}"
+        if classify(fault) is IoOutcome.NO_SPACE:
+            told = (
+                f"disk_path {folder.path} has no room for the tier's page table "
+                f"({fault.strerror}); free some there, and start the agent again"
+            )
+        error("disk_unavailable", f"{told}; serving without a disk tier")
         return None
     _say_what_was_found(folder, found, time.monotonic() - begun_s)
     return OpenedDisk(folder, found, room)

@@ -1,6 +1,7 @@
 """The command line: `onggi agent`, `install-client`, `doctor`, `replay`, `version`."""
 
 import argparse
+import itertools
 import os
 import re
 import signal
@@ -37,14 +38,38 @@ AGENT_FLAGS: Final = (
 """Flags that fields of the configuration have; explained by agent_help."""
 
 
+EXAMPLES: Final = """\
+the first steps on one machine, engine and agent each in a terminal of its own:
+  onggi agent --memory 4GiB --socket /dev/shm/onggi/agent.sock
+  onggi install-client ~/onggi-client
+  ONGGI_SOCKET=/dev/shm/onggi/agent.sock PYTHONPATH=~/onggi-client \\
+    python -m vllm.entrypoints.openai.api_server --model MODEL
+and to see whether it works, and why not:
+  onggi doctor
+
+onggi COMMAND --help says more of each."""
+INSTALL_EXAMPLE: Final = """\
+example, for vLLM:
+  onggi install-client ~/onggi-client
+  ONGGI_SOCKET=/dev/shm/onggi/agent.sock PYTHONPATH=~/onggi-client \\
+    python -m vllm.entrypoints.openai.api_server --model MODEL
+
+FOLDER is made if need be. An empty one is best: all in it comes on the engine's path. An older
+client in it is replaced."""
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run one command; its exit code."""
     signal.signal(signal.SIGTERM, _end_before_start)
     arguments = sys.argv[1:] if arguments is None else arguments
-    if arguments and (meant := _other_command(arguments[0])):
-        print(f"onggi: there is no {arguments[0]}; did you mean {meant}?", file=sys.stderr)
+    parser = _parser(arguments[:1])
+    if not arguments:
+        parser.print_help(sys.stderr)
         return EXIT_CONFIG
-    parsed, unknown = _parser(arguments[:1]).parse_known_args(arguments)
+    if said := _no_command(arguments[0]):
+        print(f"onggi: {said}", file=sys.stderr)
+        return EXIT_CONFIG
+    parsed, unknown = parser.parse_known_args(arguments)
     if unknown:
         parsed.command.error(_not_understood(parsed.command, unknown))
     run: Any = parsed.run
@@ -72,7 +97,7 @@ def _not_understood(command: argparse.ArgumentParser, unknown: list[str]) -> str
     flag = word.partition("=")[0]
     if not flag.startswith("-"):
         return f"{word!r} was not expected"
-    known = re.findall(r"--[a-z][a-z-]*", command.format_usage())
+    known = _options(command)
     written = f"--{flag.lstrip('-').replace('_', '-')}"
     agents = command.prog.endswith(" agent") and written not in known
     if agents and (variable := _variable_of(written)):
@@ -82,9 +107,22 @@ def _not_understood(command: argparse.ArgumentParser, unknown: list[str]) -> str
     return f"there is no {flag}; there are {', '.join(known) or 'no options'}"
 
 
-def _other_command(word: str) -> str:
-    """The one that was probably meant; empty where argparse has the better answer."""
-    return "" if word in COMMANDS or word.startswith("-") else nearest(word, COMMANDS)
+def _options(command: argparse.ArgumentParser) -> list[str]:
+    return re.findall(r"--[a-z][a-z-]*", command.format_usage())
+
+
+def _no_command(word: str) -> str:
+    """What is wrong with a first word; empty where it is right, or argparse says it as well."""
+    flag = word.partition("=")[0]
+    if flag.startswith("--") and flag not in ("--help", "--version"):
+        if flag[2:] in dict(AGENT_FLAGS):
+            return f"{flag} belongs to a command: onggi agent {flag} ..."
+        if meant := nearest(flag, ("--help", "--version")):
+            return f"there is no {flag}; did you mean {meant}?"
+        return f"there is no {flag}; begin with a command: {', '.join(COMMANDS)}"
+    if word in COMMANDS or word.startswith("-") or not (meant := nearest(word, COMMANDS)):
+        return ""
+    return f"there is no {word}; did you mean {meant}?"
 
 
 def _variable_of(flag: str) -> str:
@@ -111,13 +149,17 @@ def _leave_before_start(_number: int, _frame: FrameType | None) -> NoReturn:
 def _parser(command: list[str]) -> argparse.ArgumentParser:
     """command: the one that is run. What only another one needs is not loaded."""
     parser = argparse.ArgumentParser(
-        prog="onggi", description="Keeps the KV cache that an LLM engine would throw away."
+        prog="onggi",
+        description="Keeps the KV cache that an LLM engine would throw away, in host memory and on"
+        " disk, and gives it back.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action=_PrintVersion, nargs=0, help="print the version")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_Command)
     agent = commands.add_parser(
         "agent",
-        help="serve a host and a disk tier on a unix socket",
+        help="keep blocks for the engines of this machine, in memory and on disk",
         allow_abbrev=False,
         add_help=False,
     )
@@ -126,16 +168,18 @@ def _parser(command: list[str]) -> argparse.ArgumentParser:
     for flag, metavar in AGENT_FLAGS:
         agent.add_argument(f"--{flag}", metavar=metavar)
     agent.set_defaults(run=_agent, command=agent)
-    install = commands.add_parser("install-client", help="copy the client for an engine to load")
-    install.add_argument(
-        "folder",
-        metavar="FOLDER",
-        type=_folder,
-        help="for the engine's PYTHONPATH; made if need be, best empty, an older client goes",
+    install = commands.add_parser(
+        "install-client",
+        help="put the client into a folder that an engine loads it from",
+        description="Put the client (Python sources, nothing else) into a folder for an engine's"
+        " PYTHONPATH.",
+        epilog=INSTALL_EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    install.add_argument("folder", metavar="FOLDER", type=_folder, help="such as ~/onggi-client")
     install.set_defaults(run=_install_client, command=install)
     doctor = commands.add_parser(
-        "doctor", help="why a pod has no cache, or a slow one", allow_abbrev=False
+        "doctor", help="say why an engine has no cache, or a slow one", allow_abbrev=False
     )
     if command == ["doctor"]:
         from onggi_sidecar.doctor import command as doctor_command
@@ -143,7 +187,9 @@ def _parser(command: list[str]) -> argparse.ArgumentParser:
         doctor_command.add_flags(doctor)
         doctor.set_defaults(run=doctor_command.run, command=doctor)
     replay = commands.add_parser(
-        "replay", help="hit rates of the policies over a recorded stream", allow_abbrev=False
+        "replay",
+        help="say what each size of a cache would have found of recorded requests",
+        allow_abbrev=False,
     )
     if command == ["replay"]:
         from onggi_sidecar import replay_command
@@ -169,7 +215,7 @@ def _agent(parsed: argparse.Namespace) -> int:
     try:
         config = load_config(given, os.environ)
     except ConfigRefused as refused:
-        for line in refused.lines:
+        for line in (*refused.lines, *unread_variables(os.environ)):
             print(f"onggi agent: {line}", file=sys.stderr)
         return EXIT_CONFIG
     set_up_logging(config.log_level.value)
@@ -183,6 +229,18 @@ def _install_client(parsed: argparse.Namespace) -> int:
 
     print(install_client(parsed.folder))
     return 0
+
+
+class _Command(argparse.ArgumentParser):
+    """Says of an option that there is not before what is missing, of which it may be the cause:
+    `onggi replay --trce FILE`."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        known = {*_options(self), "--help"}
+        for word in itertools.takewhile("--".__ne__, args or ()):
+            if word.startswith("--") and word.partition("=")[0] not in known:
+                self.error(_not_understood(self, [word]))
+        return super().parse_known_args(args, namespace)
 
 
 class _PrintVersion(argparse.Action):

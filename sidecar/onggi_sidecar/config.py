@@ -8,7 +8,7 @@ import reprlib
 from collections.abc import Callable, Mapping
 from enum import Enum
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import yaml
 from pydantic import (
@@ -28,7 +28,7 @@ from onggi_sidecar.agreement import MIB, STARTING, FieldsDisagree, broken_rules
 from onggi_sidecar.arena.huge import Asked
 from onggi_sidecar.cgroup import memory_limit_bytes
 from onggi_sidecar.disk.folder import Claim
-from onggi_sidecar.fields import Address, Host, Place, Retention, Size
+from onggi_sidecar.fields import Address, Host, Place, Retention, Size, in_any_case
 from onggi_sidecar.share import SHARED_FIELDS, resolve_shares, says_a_share
 
 ENV_FAMILY: Final = "ONGGI_"
@@ -76,13 +76,15 @@ class AgentConfig(BaseModel):
     extent: Size = Field(
         64 * MIB, description="a power of two of at least 1MiB: the step in which memory is touched"
     )
-    hugepages: Asked = Field(Asked.AUTO, description="Auto or Off")
+    hugepages: Annotated[Asked, in_any_case(Asked)] = Field(Asked.AUTO, description="Auto or Off")
     disk: Size = Field(0, description="0 for no disk tier, or a size of at least 16MiB")
     disk_max: Size = Field(
         0, description="0 for the same as disk, or what it may grow to while the agent runs"
     )
     disk_path: Place | None = Field(None, description="a folder for the disk tier")
-    disk_claim: Claim = Field(Claim.EXCLUSIVE, description="exclusive or shared")
+    disk_claim: Annotated[Claim, in_any_case(Claim)] = Field(
+        Claim.EXCLUSIVE, description="exclusive or shared"
+    )
     socket: Place = Field(
         Path("/run/onggi/agent.sock"), description="the path of the socket to listen on"
     )
@@ -92,10 +94,12 @@ class AgentConfig(BaseModel):
     http_port: int = Field(
         9464, ge=0, le=65535, description="a port up to 65535, 0 for any free one"
     )
-    policy: PolicyName = Field(
+    policy: Annotated[PolicyName, in_any_case(PolicyName)] = Field(
         PolicyName.ADAPTIVE, description="adaptive, or one of " + ", ".join(FIXED)
     )
-    mode: Mode = Field(Mode.ACTIVE, description="Active, Observe or Paused")
+    mode: Annotated[Mode, in_any_case(Mode)] = Field(
+        Mode.ACTIVE, description="Active, Observe or Paused"
+    )
     pool: str = Field("", description="the pool's name")
     namespace: str = Field("", description="the pod's namespace")
     pod_name: str = Field("", description="the pod's name")
@@ -114,7 +118,9 @@ class AgentConfig(BaseModel):
     io_deadline_s: float = Field(
         2.0, gt=0, le=600, description="seconds, more than 0 and up to 600"
     )
-    log_level: LogLevel = Field(LogLevel.INFO, description="debug, info, warning or error")
+    log_level: Annotated[LogLevel, in_any_case(LogLevel)] = Field(
+        LogLevel.INFO, description="debug, info, warning or error"
+    )
 
     _memory_said: str = PrivateAttr("")
     """How memory came about, where it was asked for as a share."""

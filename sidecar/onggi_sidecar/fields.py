@@ -5,6 +5,7 @@ A value that would only fail later, deep in a resolver or a system call, is refu
 
 import os
 import re
+from enum import Enum
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Final
@@ -71,6 +72,18 @@ def _address(value: str) -> str:
     if value and not (whole and _is_host(host)):
         raise ValueError("is no address that begins with https://")
     return value
+
+
+def in_any_case(kind: type[Enum]) -> BeforeValidator:
+    """Of words of which no two differ by case alone: `--mode active` is Active. YAML reads an Off
+    without quotes as false."""
+    known = {str(member.value).lower(): member.value for member in kind}
+
+    def read(value: object) -> object:
+        word = "off" if value is False else value
+        return known.get(word.strip().lower(), value) if isinstance(word, str) else value
+
+    return BeforeValidator(read)
 
 
 RETENTION_S_MAX: Final = 10 * 365 * 24 * 3600

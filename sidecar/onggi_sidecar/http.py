@@ -66,8 +66,8 @@ class HttpServer:
             error(
                 "http_unavailable",
                 f"cannot serve HTTP on {host}:{port}: {fault.strerror or 'timed out'}; probes and "
-                "metrics of this agent are not served there, everything else works; give it "
-                "another http_host or http_port (0: any free port)",
+                "metrics of this agent are not served there, and `onggi doctor` does not reach it; "
+                "everything else works. Give it another http_host or http_port (0: any free port)",
                 host=host,
                 port=port,
             )

@@ -27,7 +27,13 @@ SIZES: Final = "0.94M,1.9M,4.7M,9.4M,18.7M"
 POLICIES: Final = tuple(name.value for name in PolicyName)
 BLOCK_TOKENS: Final = 512
 """Of the public traces that this reads."""
+DESCRIPTION: Final = """\
+Replay recorded requests over sizes of a cache, and print the share of their blocks that each policy
+(what stays, what goes) would have found."""
 EPILOG: Final = """\
+example:
+  onggi replay trace.jsonl --sizes 1M,4M,16M --out rates.svg
+
 A request of the trace is a line of JSON such as
   {"timestamp": 27482, "hash_ids": [46, 47, 48]}
 hash_ids: ids of the prompt's blocks, in order; the same id is the same block and all before it.
@@ -42,13 +48,17 @@ _UNITS: Final = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9}
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
+    parser.description = DESCRIPTION
     parser.epilog = EPILOG
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument(
         "trace", metavar="TRACE", type=Path, help="a file of requests, one a line, as below"
     )
     parser.add_argument(
-        "--sizes", metavar="TOKENS", default=SIZES, help=f"of the tier, in tokens; default: {SIZES}"
+        "--sizes",
+        metavar="TOKENS",
+        default=SIZES,
+        help=f"of the cache, in tokens; default: {SIZES}",
     )
     parser.add_argument(
         "--policies",

@@ -41,7 +41,11 @@ class Reporting:
 
     def _stats(self) -> dict[str, Any]:
         config = self._config
-        who = {"pool": config.pool, "pod_uid": config.pod_uid, "socket": str(config.socket)}
+        who = {
+            "pool": config.pool,
+            "pod_uid": config.pod_uid,
+            "socket": str(config.socket.absolute()),
+        }
         return {**self._figures(), **who}
 
     async def serve_http(self) -> None:

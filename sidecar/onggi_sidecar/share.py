@@ -42,17 +42,24 @@ def resolve_shares(
     resolved = {field: value for field, value in values.items() if field not in shares}
     if limit is not None:
         resolved |= {field: limit * percent // 100 for field, percent in shares.items()}
-    return Resolved(resolved, _sentence(shares.get("memory"), limit, default_bytes))
+    if limit is None:
+        return Resolved(resolved, _without_limit(shares, default_bytes))
+    return Resolved(resolved, _of_limit(shares.get("memory"), limit))
 
 
-def _sentence(percent: int | None, limit: int | None, default_bytes: int) -> str:
+def _without_limit(shares: Mapping[str, int], default_bytes: int) -> str:
+    """A container has one if it was given one (`docker run -m`); a machine has none."""
+    field, percent = next(iter(shares.items()))
+    taken = f"the default, {spell_bytes(default_bytes)}" if field == "memory" else "as memory"
+    return (
+        f"{field} was asked for as {percent}% of the container's memory limit, but there is none, "
+        f"so it is {taken}; write a size, such as 1GiB, to choose"
+    )
+
+
+def _of_limit(percent: int | None, limit: int) -> str:
     if percent is None:
         return ""
-    if limit is None:
-        return (
-            f"memory was asked for as {percent}% of the container's memory limit, but there is "
-            f"none; taking the default of {spell_bytes(default_bytes)}"
-        )
     return (
         f"memory is {percent}% of the container's memory limit of {spell_bytes(limit)}: "
         f"{spell_bytes(limit * percent // 100)}"

@@ -1,10 +1,13 @@
 """What is read of a dead agent's arena: whole pieces, each freed as it is taken, or nothing."""
 
 import os
+import struct
 from array import array
 from pathlib import Path
 
-from onggi_core.arena_header import RETIRED_EPOCH
+import pytest
+
+from onggi_core.arena_header import MAGIC, RETIRED_EPOCH
 from onggi_core.board.writer import Board
 from onggi_core.identity import ROOT
 from onggi_core.wire.requests import SpaceSpec
@@ -38,6 +41,24 @@ def test_a_piece_is_free_in_the_old_file_once_it_was_taken(memory_folder: Path) 
     assert found.take(1, 0, MIB) == b"k" * MIB
     assert os.pread(old.fd, MIB, old.extent_offset_bytes(1)) == bytes(MIB)
     found.close()
+    assert list(memory_folder.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("version", "extent_bytes", "why"),
+    [
+        (0, MIB, "extent was 2097152 bytes (2MiB) then, and is 1048576 bytes (1MiB) now"),
+        (7, 2 * MIB, "an agent of another version made it ("),
+    ],
+)
+def test_memory_that_no_longer_fits_is_given_up_with_the_reason(
+    memory_folder: Path, caplog: pytest.LogCaptureFixture, version: int, extent_bytes: int, why: str
+) -> None:
+    old = create_arena(memory_folder, size_bytes=4 * MIB, extent_bytes=2 * MIB, epoch=b"e" * 16)
+    if version:
+        os.pwrite(old.fd, struct.pack("<I", version), len(MAGIC))
+    assert take_leftover(memory_folder / "arena", extent_bytes) is None
+    assert why in caplog.text
     assert list(memory_folder.iterdir()) == []
 
 

@@ -10,7 +10,7 @@ import pytest
 from agent_process import REPOSITORY, SMALL, AgentProcess, StartAgent
 
 from onggi_sidecar import cli
-from onggi_sidecar.agent_help import EXIT_CODES, agent_help
+from onggi_sidecar.agent_help import EXIT_CODES, MEANS, agent_help
 from onggi_sidecar.cli import AGENT_FLAGS, COMMANDS, EXIT_PIPE
 from onggi_sidecar.config import AgentConfig
 
@@ -56,6 +56,7 @@ def test_the_version_is_printed_either_way() -> None:
 def test_the_help_has_every_setting_with_default_and_variable_and_the_exit_codes() -> None:
     said = onggi("agent", "--help")
     assert said.returncode == 0
+    assert MEANS.keys() == AgentConfig.model_fields.keys()
     for name in AgentConfig.model_fields:
         assert f"  {name} = " in said.stdout
         assert f"ONGGI_AGENT_{name.upper()}" in said.stdout

@@ -61,7 +61,7 @@ def test_an_empty_variable_counts_as_not_set() -> None:
         ("disk", "1MiB", "write 0 for none, or at least 16MiB"),
         ("disk_claim", "mine", "write exclusive or shared"),
         ("http_port", "70000", "write a port up to 65535, 0 for any free one"),
-        ("mode", "active", "write Active, Observe or Paused"),
+        ("mode", "actve", "write Active, Observe or Paused"),
         ("log_level", "loud", "write debug, info, warning or error"),
         ("io_deadline_s", "0", "write seconds, more than 0 and up to 600"),
         (
@@ -131,7 +131,7 @@ def test_more_extents_than_the_arenas_header_has_room_for_are_refused() -> None:
     [
         ("60%", 4 * GIB, 2576980377, "memory is 60% of the container's memory limit of 4294967296"),
         (" 5 % ", 4 * GIB, 214748364, "memory is 5% of"),
-        ("60%", None, GIB, "but there is none; taking the default of 1073741824 bytes (1GiB)"),
+        ("60%", None, GIB, "but there is none, so it is the default, 1073741824 bytes"),
         ("2GiB", 4 * GIB, 2 * GIB, ""),
     ],
 )
@@ -142,6 +142,27 @@ def test_memory_may_be_a_share_of_the_containers_limit(
     config = load_config({"memory": given}, {}, lambda: limit)
     assert config.memory == memory
     assert said in config.memory_said
+
+
+def test_a_share_of_no_limit_for_growing_alone_is_told_too() -> None:
+    config = load_config({"memory_max": "50%"}, {}, lambda: None)
+    assert config.arena_bytes_max == GIB
+    assert config.memory_said == (
+        "memory_max was asked for as 50% of the container's memory limit, but there is none, "
+        "so it is as memory; write a size, such as 1GiB, to choose"
+    )
+
+
+def test_words_are_taken_in_any_case(tmp_path: Path) -> None:
+    file = tmp_path / "agent.yaml"
+    file.write_text("hugepages: Off\ndisk_claim: Shared\n")  # which YAML reads as false
+    config = load_config(
+        {"config": str(file), "mode": "observe"},
+        {"ONGGI_AGENT_LOG_LEVEL": "INFO", "ONGGI_AGENT_POLICY": "LRU"},
+    )
+    assert (config.mode, config.hugepages.value) == (Mode.OBSERVE, "Off")
+    assert (config.log_level.value, config.policy.value) == ("info", "lru")
+    assert config.disk_claim is Claim.SHARED
 
 
 def test_what_an_agent_may_grow_to_is_at_least_what_it_begins_with() -> None:

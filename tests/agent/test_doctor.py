@@ -47,8 +47,8 @@ def test_an_agent_that_does_well_is_told_with_its_figures() -> None:
     assert lines(said()) == [
         "[ok] the agent of pool chat serves on /run/onggi/agent.sock",
         "[ok] the engine has loaded the client: 1 client (vllm)",
-        "[ok] memory: 512Mi used of 1Gi",
-        "[ok] disk: 0 used of 2Gi",
+        "[ok] memory: 512MiB used of 1GiB",
+        "[ok] disk: 0B used of 2GiB",
         "[ok] 750 of 1000 blocks were hits (75%); 12000 tokens were not computed again",
     ]
 
@@ -65,7 +65,7 @@ def test_an_agent_that_does_well_is_told_with_its_figures() -> None:
         ({"pool": ""}, Level.FINE, "the agent serves on /run/onggi/agent.sock, outside Kubernetes"),
         ({"mode": "Observe"}, Level.NOTE, "nothing is stored"),
         ({"mode": "Paused"}, Level.NOTE, "every lookup is a miss"),
-        ({"arena_ready_bytes": 2**26}, Level.NOTE, " of 64Mi that are ready; of 1Gi in all"),
+        ({"arena_ready_bytes": 2**26}, Level.NOTE, " of 64MiB that are ready; of 1GiB in all"),
         ({"refused_blocks": 6, "stored_blocks": 94}, Level.NOTE, "6 blocks found no room, 94 did"),
         ({"disk_breaker": "open"}, Level.WRONG, "its breaker is open"),
         ({"disk_breaker": "half_open"}, Level.WRONG, "its breaker is half_open"),
@@ -80,6 +80,19 @@ def test_an_agent_that_does_well_is_told_with_its_figures() -> None:
 def test_each_trouble_is_told(figures: dict[str, Any], level: Level, word: str) -> None:
     (found,) = [finding for finding in said(**figures) if word in finding.what]
     assert found.level is level
+
+
+def test_what_other_sizes_and_the_mode_active_would_find_is_told() -> None:
+    curve = [[2**29, 0.31], [2**30, 0.5], [2**32, 0.68]]
+    seen = {"asked_blocks": 400, "hit_share": 0.5, "hit_blocks": 200, "saved_tokens": 3200}
+    told = lines(said(mode="Observe", observe=seen, demand={"curve": curve}))
+    assert told[-2:] == [
+        "[ok] Active would have found about 50% of the 400 blocks that were asked for: some 3200"
+        " tokens not computed again",
+        "[ok] hits that each size would bring, estimated: 512MiB 31%, 1GiB 50%, 4GiB 68%",
+    ]
+    few = {**seen, "asked_blocks": 7}
+    assert not any("Active would" in line for line in lines(said(mode="Observe", observe=few)))
 
 
 def test_few_blocks_without_room_are_no_trouble() -> None:
@@ -237,8 +250,27 @@ def test_an_agent_of_another_pod_on_the_same_port_is_not_taken_for_this_one(
     assert "another pod's agent answers" in done.stderr
 
 
+def test_an_agent_that_serves_another_socket_is_not_taken_for_the_one_that_is_meant(
+    start: StartAgent, tmp_path: Path
+) -> None:
+    """Of two on one machine the second finds its port taken, and the first one answered for it."""
+    running = start("--http-host", "127.0.0.1")
+    ready(running).close()
+    port = str(running.wait_for("http_listening")["port"])
+    other = str(tmp_path / "agent.sock")
+    for by_flag in (("--socket", other, "--port", port), ()):
+        env = {} if by_flag else {"ONGGI_SOCKET": other, "ONGGI_AGENT_HTTP_PORT": port}
+        done = doctor(*by_flag, **env)
+        assert done.returncode == 3
+        said = f"on port {port} serves {running.socket_path}, and not {other} ("
+        assert said in done.stderr
+        assert done.stdout == ""
+    done = doctor("--json", "--port", port, ONGGI_SOCKET=str(running.socket_path))
+    assert json.loads(done.stdout)["figures"]["socket"] == str(running.socket_path)
+
+
 def test_where_no_agent_answers_it_says_so() -> None:
-    done = doctor(ONGGI_AGENT_HTTP_PORT="1")
+    done = doctor("--port", "1")
     assert done.returncode == 3
     assert "no agent answers on port 1 (" in done.stderr
     assert "is `onggi agent` running here?" in done.stderr
@@ -250,6 +282,9 @@ def test_a_port_that_is_none_is_told_with_what_would_be_right() -> None:
     done = doctor(ONGGI_AGENT_HTTP_PORT="abc")
     assert done.returncode == 3
     assert "ONGGI_AGENT_HTTP_PORT is 'abc'; write a port" in done.stderr
+    assert "--port is 'abc'; write a port" in doctor("--port", "abc").stderr
+    service = doctor("--socket", "/s", ONGGI_AGENT_HTTP_PORT="tcp://10.96.0.8:80")
+    assert "write a port" not in service.stderr  # Kubernetes' own, of a service named so
 
 
 KUBECTL = """#!{python}

@@ -1,9 +1,11 @@
-"""The README's program for buffers of one's own, run as printed against a real agent."""
+"""The README's first agent, and its program for buffers of one's own, run as printed."""
 
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,8 +13,23 @@ from agent_process import REPOSITORY, AgentProcess
 
 StartAgent = Callable[..., AgentProcess]
 SOCKET = "/dev/shm/onggi/agent.sock"
+DISK = "~/onggi-disk"
 PATIENT_S = 30.0
 """In place of the client's own deadlines, which a busy machine may miss."""
+
+
+def test_the_agent_starts_as_printed(start: StartAgent, tmp_path: Path) -> None:
+    text = (REPOSITORY / "README.md").read_text()
+    (line,) = re.findall(r"^    onggi agent (.*)$", text, re.MULTILINE)
+    assert f"\n    mkdir -p {DISK}\n" in text
+    (tmp_path / "disk").mkdir()
+    words = shlex.split(line.replace(DISK, str(tmp_path / "disk")))
+    place = words.index("--socket")
+    assert words[place : place + 2] == ["--socket", SOCKET]  # which `start` says for this test
+    running = start(*words[:place], *words[place + 2 :], "--extent", "64MiB")
+    assert 0.9 < running.wait_for("disk_ready")["most_bytes"] / (4 << 30) <= 1
+    running.wait_for("listening")
+    assert running.end() == 0
 
 
 def test_the_program_for_ones_own_buffers_runs(

@@ -45,7 +45,7 @@ WRONG: dict[str, dict[str, str]] = {
     "memory": {**SIZES, **SHARES, "1MiB": "write at least one extent, 67108864 bytes (64MiB)"},
     "memory_max": {**SIZES, **GROWTH, "512MiB": "write 0, or at least memory, 1073741824 bytes"},
     "extent": {**SIZES, **NO_SHARE, "3MiB": "a power of two", "4GiB": "at most 2GiB"},
-    "hugepages": dict.fromkeys(("on", "auto", ""), "write Auto or Off"),
+    "hugepages": dict.fromkeys(("on", ""), "write Auto or Off"),
     "disk": {
         **SIZES,
         **NO_SHARE,
@@ -60,20 +60,20 @@ WRONG: dict[str, dict[str, str]] = {
     "http_port": dict.fromkeys(
         ("http", "-1", "65536", "", "1.5"), "write a port up to 65535, 0 for any free one"
     ),
-    "mode": dict.fromkeys(("active", "On", ""), "write Active, Observe or Paused"),
+    "mode": dict.fromkeys(("actve", "On", ""), "write Active, Observe or Paused"),
     "operator_url": URLS,
     "operator_ca_file": PATHS,
     "token_file": PATHS,
     "shutdown_deadline_s": SECONDS,
     "policy": dict.fromkeys(
-        ("LRU", "best", ""), "write adaptive, or one of worth, worth-second-sight, hazard, lru, arc"
+        ("best", ""), "write adaptive, or one of worth, worth-second-sight, hazard, lru, arc"
     ),
     "disk_retention_s": dict.fromkeys(
         ("-1", "1d", "soon", "nan", "inf", "315360001"),
         "is wrong; write 0 to keep them, or seconds up to 315360000",
     ),
     "io_deadline_s": SECONDS,
-    "log_level": dict.fromkeys(("loud", "INFO", ""), "write debug, info, warning or error"),
+    "log_level": dict.fromkeys(("loud", ""), "write debug, info, warning or error"),
 }
 ANY_TEXT = {"pool", "namespace", "pod_name", "pod_uid", "node_name", "operator_ca"}
 
@@ -134,7 +134,10 @@ def test_a_wrong_setting_is_told_with_its_value_and_what_is_right(
         ("install-client", "install-client", "the following arguments are required: FOLDER"),
         ("install-client a b", "install-client", "'b' was not expected"),
         ("install-client a --force", "install-client", "there is no --force"),
+        ("install-client --force", "install-client", "there is no --force"),
         ("replay", "replay", "the following arguments are required: TRACE"),
+        ("replay --sizs 1K", "replay", "there is no --sizs; did you mean --sizes?"),
+        ("agent --memory --dsk 1GiB", "agent", "there is no --dsk; did you mean --disk?"),
         ("replay t --sizs 1K", "replay", "there is no --sizs; did you mean --sizes?"),
         ("replay t u", "replay", "'u' was not expected"),
         ("version --long", "version", "there is no --long; there are no options"),
@@ -150,6 +153,43 @@ def test_what_a_command_does_not_know_is_told_with_its_own_usage_and_the_nearest
     assert said.startswith(f"usage: onggi {command} ")
     assert f"onggi {command}: error: " in said
     assert says in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ("--memory 1GiB", "--memory belongs to a command: onggi agent --memory ..."),
+        ("--disk=1GiB agent", "--disk belongs to a command: onggi agent --disk ..."),
+        ("--verison", "there is no --verison; did you mean --version?"),
+        ("--qwertz", "there is no --qwertz; begin with a command: agent, install-client, doctor"),
+    ],
+)
+def test_an_option_in_the_place_of_a_command_is_told_where_it_belongs(
+    arguments: str, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(arguments.split()) == cli.EXIT_CONFIG
+    assert capsys.readouterr().err.startswith(f"onggi: {says}")
+
+
+def test_no_command_at_all_is_answered_with_what_there_is(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert cli.main([]) == cli.EXIT_CONFIG
+    said = capsys.readouterr().err
+    assert "Keeps the KV cache" in said
+    assert all(f"\n    {command} " in said for command in ("agent", "doctor", "replay"))
+
+
+def test_a_misspelt_variable_is_told_beside_the_setting_that_is_missing_for_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("onggi_sidecar.cli.os.environ", {"ONGGI_AGENT_DISKPATH": "/var/tmp"})
+    assert cli.main(["agent", "--disk", "1GiB"]) == cli.EXIT_CONFIG
+    assert capsys.readouterr().err.splitlines() == [
+        "onggi agent: disk_path: missing or at its default; name a folder, since disk is set",
+        "onggi agent: ONGGI_AGENT_DISKPATH is no variable of the agent's and was not read; did you"
+        " mean ONGGI_AGENT_DISK_PATH?",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,13 @@
 """What a start says of settings that are odd and do not keep it from starting."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from agent_process import MIB, AgentProcess, StartAgent
+
+from onggi_sidecar.cgroup import memory_limit_bytes
 
 SERVICE = {
     "ONGGI_AGENT_SERVICE_HOST": "10.96.0.7",
@@ -27,6 +30,19 @@ def test_a_misspelt_variable_is_told_and_those_of_services_are_not(start: StartA
     assert agent.end() == 0
 
 
+def test_a_share_where_there_is_no_limit_is_a_warning_that_says_what_to_write(
+    start: StartAgent,
+) -> None:
+    if memory_limit_bytes() is not None:
+        pytest.skip("this machine's processes have a memory limit")
+    agent = start("--memory-max", "5%")
+    said = agent.wait_for("memory_share")
+    assert said["level"] == "warning"
+    assert said["message"].startswith("memory_max was asked for as 5% of the container's memory")
+    assert said["message"].endswith("write a size, such as 1GiB, to choose")
+    assert agent.end() == 0
+
+
 def test_a_disk_that_is_larger_than_its_filesystem_is_told_with_the_figures(
     small_volume: Callable[[str], Path], start: StartAgent
 ) -> None:
@@ -40,6 +56,23 @@ def test_a_disk_that_is_larger_than_its_filesystem_is_told_with_the_figures(
     assert "(67108864 bytes (64MiB) in all)" in said["message"]
     assert said["filesystem_bytes"] == 64 * MIB
     assert 63 * MIB < said["room_bytes"] <= 64 * MIB
+    assert agent.end() == 0
+
+
+def test_a_disk_that_is_full_at_the_start_is_told_with_what_to_do(
+    small_volume: Callable[[str], Path], start: StartAgent
+) -> None:
+    folder = small_volume("8m")
+    with (folder / "others").open("wb", buffering=0) as others, suppress(OSError):
+        while True:
+            others.write(bytes(4096))
+    agent = start("--disk", "64MiB", "--disk-path", str(folder / "tier"))
+    agent.wait_for("listening")
+    (said,) = agent.said("disk_unavailable")
+    assert said["message"] == (
+        f"disk_path {folder}/tier has no room for the tier's page table (No space left on device); "
+        "free some there, and start the agent again; serving without a disk tier"
+    )
     assert agent.end() == 0
 
 

@@ -25,11 +25,16 @@ UP_WITHIN_S = 900
 ANSWER_S = 120
 
 
-def printed_command(page: str, begins: str, says: str = "") -> list[str]:
-    """Words of the one indented command of a page that begins so, and says that."""
+def printed(page: str, begins: str, says: str = "") -> str:
+    """The one indented block of a page that begins so, and says that, for a shell."""
     blocks = re.findall(r"(?:^    .*\n)+", (DOCS / page).read_text(), re.MULTILINE)
     (block,) = [one for one in blocks if one.strip().startswith(begins) and says in one]
-    return shlex.split(textwrap.dedent(block).replace("\\\n", " "))
+    return textwrap.dedent(block)
+
+
+def printed_command(page: str, begins: str, says: str = "") -> list[str]:
+    """Its words, where it is one command."""
+    return shlex.split(printed(page, begins, says).replace("\\\n", " "))
 
 
 class ServerProcess:

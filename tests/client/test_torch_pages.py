@@ -48,7 +48,7 @@ def test_the_client_takes_tensors_itself(client: Client) -> None:
 def test_a_wrong_tensor_is_named(client: Client) -> None:
     with pytest.raises(ValueError, match="hand in a contiguous tensor"):
         TorchPages(client, cache(1).transpose(1, 2))
-    with pytest.raises(ValueError, match="this space has pages of 4096"):
+    with pytest.raises(ValueError, match=r"torch.float32 of shape .* this space has pages of 4096"):
         TorchPages(client, cache(1).float())
     with pytest.raises(ValueError, match=r"pages\[0\] has 8192 bytes"):
         client.store(KEYS[:1], [cache(1)[0].float()])

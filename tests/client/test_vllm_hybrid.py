@@ -17,6 +17,7 @@ from onggi import Client, block_keys
 from onggi.arena import Arena
 from onggi.connectors.vllm.copier import HostCopier, Pair
 from onggi.connectors.vllm.layout import PageMap
+from onggi_core.wire.frame import KEYS_MAX
 
 SEEDS = range(24)
 
@@ -329,3 +330,15 @@ def test_a_promise_taken_up_in_part_fails_whole(make_agent: Any, make_engine: An
     assert eventually(lambda: "b" in worker.finished()[1])
     assert worker.take_failed() == {"b"}
     assert eventually(lambda: agent.stats()["open_loads"] == 0)
+
+
+def test_of_a_prompt_of_millions_of_tokens_the_beginning_is_promised(
+    agent: Any, make_engine: Any
+) -> None:
+    first, engine = make_engine(agent), make_engine(agent)
+    short = request("short", 8 * BLOCK + 1)
+    first.add(short, 1)
+    run(first)
+    long = request("long", (KEYS_MAX + 9) * BLOCK)
+    engine.scheduler.arrived(long)
+    assert engine.scheduler.matched(long, 0) == (8 * BLOCK, True)

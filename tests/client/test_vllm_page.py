@@ -1,19 +1,24 @@
-"""docs/vllm.md, done as it says: a server with the plugin alone, then by the printed command."""
+"""docs/vllm.md, done as it says: a server as the README starts it, with the plugin alone, and one
+by each printed command."""
 
 from __future__ import annotations
 
 import json
 import os
 import random
+import re
+import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_harness import BLOCK, ENGINE_TEST_S, HERE, SIDECAR, AgentProcess
-from server_process import ServerProcess, free_port, printed_command
+from engine_harness import BLOCK, ENGINE_TEST_S, HERE, SIDECAR, STEPS, WAIT_S, AgentProcess
+from offloading_on_cpu import install
+from server_process import DOCS, ServerProcess, free_port, printed, printed_command
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(ENGINE_TEST_S)]
 
@@ -23,14 +28,34 @@ ON_CPU = ("--dtype", "float32", "--max-model-len", "2048", "--block-size", str(B
 
 
 @pytest.fixture(scope="module")
-def words(python: str, folder: Path) -> list[str]:
-    """The printed command, with this machine's Python and a model that has a tokenizer."""
-    model = str(folder / "model")
+def model(python: str, folder: Path) -> str:
+    """One that has a tokenizer."""
+    path = str(folder / "model")
     script = HERE.parents[1] / "e2e" / "engine" / "model.py"
-    subprocess.run([python, str(script), model], check=True, capture_output=True)
+    subprocess.run([python, str(script), path], check=True, capture_output=True)
+    return path
+
+
+def command_of(connector: str, python: str, model: str) -> list[str]:
+    """The command of the page, with this machine's Python and model."""
     begins = "python -m vllm.entrypoints.openai.api_server"
-    printed = printed_command("vllm.md", begins, '"OnggiConnector"')
-    return [{"python": python, "MODEL": model}.get(word, word) for word in printed]
+    words = printed_command("vllm.md", begins, f'"{connector}"')
+    return [{"python": python, "MODEL": model}.get(word, word) for word in words]
+
+
+def lines_of_the_readme(folder: Path, python: str, model: str, socket: str) -> list[str]:
+    """Both of them, by a shell, with this machine's places."""
+    lines = printed("../README.md", "onggi install-client").rstrip()
+    for there, here in (
+        ("~/onggi-client", str(folder / "readme")),
+        ("/dev/shm/onggi/agent.sock", socket),
+        ("python -m", f"exec {python} -m"),
+        ("MODEL", model),
+    ):
+        assert there in lines
+        lines = lines.replace(there, here)
+    ours = f'onggi() {{ PYTHONPATH={SIDECAR} {sys.executable} -m onggi_sidecar "$@"; }}'
+    return ["bash", "-euc", f'{ours}\n{lines} "$@"', "readme"]
 
 
 @pytest.fixture(scope="module")
@@ -39,9 +64,9 @@ def agent(folder: Path) -> Iterator[AgentProcess]:
         yield agent
 
 
-def serve(command: list[str], folder: Path, name: str, socket: str) -> ServerProcess:
+def serve(command: list[str], folder: Path, name: str, socket: str, *more: Path) -> ServerProcess:
     env = {
-        "PYTHONPATH": str(folder / "client"),
+        "PYTHONPATH": os.pathsep.join(map(str, (folder / "client", *more))),
         "ONGGI_SOCKET": socket,
         "VLLM_CPU_KVCACHE_SPACE": "1",
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
@@ -59,9 +84,9 @@ def answer(server: ServerProcess) -> str:
 
 
 @pytest.fixture(scope="module")
-def by_plugin(words: list[str], folder: Path, agent: AgentProcess) -> dict[str, Any]:
-    command = words[: words.index("--kv-transfer-config")]
-    with serve(command, folder, "plugin.log", agent.socket) as server:
+def by_plugin(python: str, model: str, folder: Path, agent: AgentProcess) -> dict[str, Any]:
+    command = lines_of_the_readme(folder, python, model, agent.socket)
+    with serve(command, folder, "plugin.log", "") as server:
         seen: dict[str, Any] = {"answer": answer(server), "again": answer(server)}
         seen["loaded"] = server.metric("vllm:onggi_loaded_tokens_host_total")
         seen["doctor"] = doctor(agent)
@@ -71,12 +96,55 @@ def by_plugin(words: list[str], folder: Path, agent: AgentProcess) -> dict[str, 
 
 @pytest.fixture(scope="module")
 def by_flags(
-    words: list[str], folder: Path, agent: AgentProcess, by_plugin: dict[str, Any]
+    python: str, model: str, folder: Path, agent: AgentProcess, by_plugin: dict[str, Any]
 ) -> dict[str, Any]:
-    with serve(words, folder, "flags.log", agent.socket) as server:
+    command = command_of("OnggiConnector", python, model)
+    with serve(command, folder, "flags.log", agent.socket) as server:
         seen: dict[str, Any] = {"answer": answer(server)}
         seen["loaded"] = server.metric("vllm:onggi_loaded_tokens_host_total")
+        seen["curl"] = as_printed(server)
         seen["log"] = server.log.read_text(errors="replace")
+    return seen
+
+
+def as_printed(server: ServerProcess) -> str:
+    """What the page's own line for looking prints."""
+    (line,) = re.findall(
+        r"`(curl -s localhost:8000/metrics [^`]+)`", (DOCS / "vllm.md").read_text()
+    )
+    if shutil.which("curl") is None:
+        return server.get("/metrics")
+    line = line.replace("8000", str(server.port))
+    return subprocess.run(line, shell=True, check=True, capture_output=True, text=True).stdout
+
+
+def handed_on(server: ServerProcess) -> None:
+    """Wait until what was computed has gone on to the tier, which happens beside later steps."""
+    until_s = time.monotonic() + WAIT_S
+    name = "vllm:kv_offload_tiering"
+    while True:
+        server.post("/v1/completions", {"prompt": STEPS["ids"], "max_tokens": 8, "temperature": 0})
+        if server.metric(f"{name}_write_bytes_total") and not server.metric(
+            f"{name}_active_cascade_jobs"
+        ):
+            return
+        assert time.monotonic() < until_s, server.tail()
+
+
+@pytest.fixture(scope="module")
+def by_tier(
+    python: str, model: str, folder: Path, agent: AgentProcess, by_plugin: dict[str, Any]
+) -> dict[str, Any]:
+    """Two lives behind vLLM's own offloading, with a stand-in for copies that are CUDA's alone."""
+    command = command_of("OnggiOffloadingConnector", python, model)
+    install(folder / "cpu")
+    with serve(command, folder, "tier.log", agent.socket, folder / "cpu") as server:
+        seen: dict[str, Any] = {"answers": [answer(server)]}
+        handed_on(server)
+    with serve(command, folder, "tier.log", agent.socket, folder / "cpu") as server:
+        seen["answers"].append(answer(server))
+        seen["read"] = server.metric("vllm:kv_offload_tiering_read_bytes_total")
+        seen["faults"] = server.metric("vllm:onggi_tier_faults_total")
     return seen
 
 
@@ -113,6 +181,20 @@ def test_after_a_restart_by_the_printed_command_its_tokens_are_counted(
 ) -> None:
     assert by_flags["answer"] == by_plugin["answer"]
     assert by_flags["loaded"] == 20 * BLOCK
+
+
+def test_the_line_for_looking_shows_them(by_flags: dict[str, Any]) -> None:
+    assert re.search(
+        rf"^vllm:onggi_loaded_tokens_host_total.* {20 * BLOCK}\.0$", by_flags["curl"], re.M
+    )
+
+
+def test_behind_vllms_own_offloading_by_the_printed_command_a_restart_finds_blocks(
+    by_plugin: dict[str, Any], by_tier: dict[str, Any]
+) -> None:
+    assert by_tier["answers"] == [by_plugin["answer"]] * 2
+    assert by_tier["read"] > 0
+    assert by_tier["faults"] == 0
 
 
 def test_a_command_that_says_it_itself_keeps_the_plugin_back(by_flags: dict[str, Any]) -> None:

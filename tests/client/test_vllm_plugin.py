@@ -83,9 +83,9 @@ def test_it_stands_back_from_what_the_user_set(
     plugin.register()
     theirs = SimpleNamespace(kv_connector="NixlConnector")
     assert made(engine_args, kv_transfer_config=theirs).kv_transfer_config is theirs
-    assert "names NixlConnector already" in caplog.text
+    assert "names NixlConnector already; take it out, or name OnggiConnector" in caplog.text
     assert made(engine_args, kv_offloading_size=4).kv_transfer_config is None
-    assert "kv_offloading_size is set" in caplog.text
+    assert "kv_offloading_size is 4; take it out, or name OnggiOffloadingC" in caplog.text
 
 
 def test_it_stands_back_where_a_connector_would_stop_the_engine(
@@ -105,13 +105,20 @@ def test_it_stands_back_where_a_connector_would_stop_the_engine(
     assert made(engine_args).kv_transfer_config is None
 
 
-def test_without_a_socket_it_does_nothing(
-    engine_args: type[EngineArgs], monkeypatch: pytest.MonkeyPatch
+def test_without_a_socket_it_does_nothing_and_says_so_once_an_engine(
+    engine_args: type[EngineArgs],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
+    caplog.set_level("INFO")
     monkeypatch.delenv("ONGGI_SOCKET")
     before = engine_args.create_engine_config
     plugin.register()
+    monkeypatch.setattr("multiprocessing.parent_process", lambda: "of a rank")
+    plugin.register()
     assert engine_args.create_engine_config is before
+    said = "the client is here and takes no part; to use it set ONGGI_SOCKET to the path of an"
+    assert caplog.text.count(said) == 1
 
 
 def test_where_the_flags_are_the_users_it_stands_back(

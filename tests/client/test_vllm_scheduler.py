@@ -13,6 +13,7 @@ from vllm_stand_ins import BLOCK, PAGE, SPACE, Request, step_output
 
 from onggi import Client, block_keys
 from onggi.connectors.vllm.metadata import Report
+from onggi_core.wire.frame import KEYS_MAX
 
 TOKENS = list(range(1000, 1000 + 64 * BLOCK))
 
@@ -59,6 +60,16 @@ def test_the_last_token_is_never_promised(
 ) -> None:
     store(agent, TOKENS[:64], [0, 1, 2, 3])
     assert ask(make_sides(agent), request(length), computed) == (promised, False)
+
+
+def test_of_a_prompt_of_millions_of_tokens_the_beginning_is_promised(
+    agent: Any, make_sides: Any
+) -> None:
+    tokens = [*TOKENS[:64], *range(KEYS_MAX * BLOCK)]
+    store(agent, tokens, [0, 1, 2, 3])
+    sides = make_sides(agent)
+    assert ask(sides, Request("r", tokens), 0) == (64, False)
+    assert ask(sides, Request("s", tokens), KEYS_MAX * BLOCK) == (0, False)
 
 
 def test_only_the_first_block_is_there(agent: Any, make_sides: Any) -> None:

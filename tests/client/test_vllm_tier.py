@@ -189,7 +189,7 @@ def test_an_engine_that_publishes_nothing_keeps_nothing(make_host: Any) -> None:
         ({"nnodes_within_dp": 2}, {}, "are on 2 nodes"),
         ({"decode_context_parallel_size": 2}, {}, "decode_context_parallel_size is 2"),
         ({"calculate_kv_scales": True}, {}, "calculate_kv_scales is on"),
-        ({}, {"socket": ""}, "no socket is named (ONGGI_SOCKET)"),
+        ({}, {"socket": ""}, "no socket is named; set ONGGI_SOCKET to the agent's"),
         ({}, {"layerwise": "on"}, "the entry onggi of secondary_tiers has layerwise"),
         ({}, {"tennant": "a"}, "did you mean tenant?"),
         ({}, {"disk_wait_s": 100}, "use seconds, more than 0 and up to 30"),

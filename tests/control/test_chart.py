@@ -3,14 +3,19 @@ not used, a webhook that bystanders never meet."""
 
 import json
 import re
+import shlex
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from onggi_operator import names
+
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "charts/onggi"
+NOTES = "charts/onggi/templates/NOTES.txt"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
@@ -319,11 +324,46 @@ def test_every_value_has_a_schema(render: Any) -> None:
 
 
 def test_lint_is_clean(helm: str) -> None:
-    import subprocess
-
     done = subprocess.run(
         [helm, "lint", "--strict", str(CHART)], capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 0, done.stdout
     assert "[WARNING]" not in done.stdout
     assert "[ERROR]" not in done.stdout
+
+
+def test_the_readmes_command_installs_the_images_that_it_built(render: Any) -> None:
+    text = (ROOT / "README.md").read_text()
+    (command,) = re.findall(r"^    helm install (?:.*\\\n)*.*", text, re.MULTILINE)
+    words = shlex.split(command.replace("\\\n", " "))
+    assert words[:4] == ["helm", "install", "onggi", "charts/onggi"]
+    given = [words[at + 1] for at, word in enumerate(words) if word == "--set"]
+    rendered = render(*",".join(given).split(","))
+    images = {spec["containers"][0]["image"] for spec in pod_specs(rendered)}
+    assert images == {"localhost/onggi-operator:dev"}  # which `make images` names, as e2e does
+    assert "localhost/onggi-agent:dev" in json.dumps(rendered)
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/operator.md", NOTES])
+def test_the_patch_of_a_page_asks_for_the_pool_of_the_page(page: str) -> None:
+    text = (ROOT / page).read_text()
+    (patch,) = re.findall(r"--patch(?: \\\n)?\s+'(\{.*\})'", text)
+    annotations = json.loads(patch)["spec"]["template"]["metadata"]["annotations"]
+    assert annotations == {names.POOL: "chat"}
+    pool = text if page != "README.md" else (ROOT / "examples/pool.yaml").read_text()
+    assert re.search(r"metadata:(?: \{|\n  )name: chat\b", pool)
+
+
+def test_the_notes_say_where_images_are_missing(helm: str) -> None:
+    def notes(*values: str) -> str:
+        given = [f"--set={value}" for value in values]
+        done = subprocess.run(
+            [helm, "install", "onggi", str(CHART), "--dry-run=client", *given],
+            capture_output=True, text=True, timeout=60, check=True,
+        )  # fmt: skip
+        return done.stdout.partition("NOTES:")[2]
+
+    assert "names that no public registry has" in notes()
+    named = notes("image.repository=r/o", "agent.image.repository=r/a")
+    assert "onggi doctor" in named
+    assert "registry" not in named

@@ -1,8 +1,9 @@
 """A client process that stores and loads patterned pages until it is told to stop.
 
 Run as a script: SOCKET SEED FINGERPRINT[,FINGERPRINT...] PAGE_BYTES. Every byte that a load brings
-is compared with what its key says it must be. It stops when its standard input ends and prints one
-JSON line; a wrong byte ends it at once, with exit code 3.
+is compared with what its key says it must be. When its standard input ends it goes on until it has
+stored and loaded something, prints one JSON line and stops; a wrong byte ends it at once, with exit
+code 3.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ CHAINS = 24
 CHAIN_BLOCKS = 16
 PAUSE_S = 0.002
 """Between two calls, so that three such processes leave an agent a core."""
+LAST_STEPS_MAX = 5000
+"""After its input has ended: ten seconds at least. One that does nothing even so reports that."""
 
 
 def key_of(chain: int, block: int) -> bytes:
@@ -72,6 +75,11 @@ class Worker:
             self.counts["loaded"] += got
             self.counts["missed"] += len(keys) - got
 
+    @property
+    def idle(self) -> bool:
+        """A client that was killed with its agent again and again may just have come back."""
+        return not (self.counts["stored"] and self.counts["loaded"])
+
     def report(self) -> str:
         return json.dumps({**self.counts, "sessions": len(self.sessions - {0})})
 
@@ -81,7 +89,10 @@ def main() -> int:
     worker = Worker(
         socket, int(seed), [f.encode() for f in fingerprints.split(",")], int(page_bytes)
     )
-    while not select.select([sys.stdin], [], [], 0)[0] and not worker.counts["wrong"]:
+    last_steps = LAST_STEPS_MAX
+    while last_steps and not worker.counts["wrong"]:
+        if select.select([sys.stdin], [], [], 0)[0]:
+            last_steps = last_steps - 1 if worker.idle else 0
         worker.step()
         time.sleep(PAUSE_S)
     print(worker.report(), flush=True)

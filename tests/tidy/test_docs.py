@@ -133,6 +133,16 @@ def test_the_index_of_decisions_has_each_one_and_says_which_numbers_are_unused()
     assert told == ", ".join(f"{number:04}" for number in unused)
 
 
+def test_the_reasons_that_the_operators_page_helps_with_are_reasons() -> None:
+    text = (DOCS / "operator.md").read_text()
+    table = text.partition("## When something is wrong")[2].partition("\n## ")[0]
+    rows = [line.split(" | ")[0] for line in table.splitlines() if line.startswith("| ")]
+    named = [name for row in rows for name in re.findall(r"`([A-Z]\w+)`", row)]
+    known = re.findall(r"^\| `(\w+)` \|", (DOCS / "api.md").read_text(), re.MULTILINE)
+    assert len(named) > 10
+    assert set(named) - set(known) == set()
+
+
 def test_the_readme_leads_to_every_page() -> None:
     text = (DOCS.parent / "README.md").read_text()
     pages = [path.name for path in DOCS.glob("*.md")]

@@ -188,9 +188,9 @@ def create_arena(
         front_bytes = _front_of(size_bytes, extent_bytes)
         raise StartRefused(
             f"the arena needs at least one extent of {spell_bytes(extent_bytes)} plus "
-            f"{spell_bytes(front_bytes)} in front of it, but {folder} has room for "
-            f"{spell_bytes(room_bytes)} ({spell_bytes(size_bytes)} were asked for as memory); "
-            "make the volume larger, or lower memory and extent"
+            f"{spell_bytes(front_bytes)} in front of it, and memory is {spell_bytes(size_bytes)}, "
+            f"but {folder} has room for {spell_bytes(room_bytes)}; make that volume larger (a "
+            "container's /dev/shm: --shm-size), or lower memory and extent"
         )
     header = ArenaHeader.with_board(epoch, extent_bytes, extents)
     temporary = path.with_suffix(_TEMPORARY_SUFFIX)

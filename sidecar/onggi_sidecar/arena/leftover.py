@@ -25,13 +25,16 @@ from onggi_core.arena_header import (
     TURN_BYTES,
     ArenaHeader,
     NotAnArena,
+    OtherArenaVersion,
     has_memory,
     parse_header,
 )
 from onggi_core.board.layout import Layout
 from onggi_core.board.survey import Held, survey
+from onggi_core.quantity import spell_bytes
 from onggi_sidecar.arena.holes import punch_hole
 from onggi_sidecar.errors import StartRefused
+from onggi_sidecar.log import warn
 
 _OLD_SUFFIX: Final = ".old"
 _BLOCK_BYTES: Final = 512
@@ -89,7 +92,7 @@ def take_leftover(path: Path, extent_bytes: int) -> Leftover | None:
         size_bytes = os.fstat(fd).st_size
         front = os.pread(fd, HEADER_BYTES, 0)
         _retire(fd)
-        header = _usable(front, size_bytes, extent_bytes)
+        header = _usable(path, front, size_bytes, extent_bytes)
         held = _held(fd, header) if header is not None else {}
         if header is None or not held:
             _free_all(fd)
@@ -147,14 +150,30 @@ def _free_all(fd: int) -> None:
         punch_hole(fd, mmap.PAGESIZE, size_bytes - mmap.PAGESIZE)
 
 
-def _usable(front: bytes, size_bytes: int, extent_bytes: int) -> ArenaHeader | None:
-    """Its header, if pages of it can go on where they lie."""
+def _usable(path: Path, front: bytes, size_bytes: int, extent_bytes: int) -> ArenaHeader | None:
+    """Its header, if pages of it can go on where they lie. Where somebody changed something since,
+    it is told: a cold start is no riddle then."""
     try:
         header = parse_header(front)
+    except OtherArenaVersion as other:
+        _given_up(path, f"an agent of another version made it ({other})")
+        return None
     except NotAnArena:
         return None
-    fits = header.file_bytes == size_bytes and header.extent_bytes == extent_bytes
-    return header if fits and header.board_slots and header.epoch != RETIRED_EPOCH else None
+    if header.extent_bytes != extent_bytes:
+        theirs, ours = spell_bytes(header.extent_bytes), spell_bytes(extent_bytes)
+        _given_up(path, f"extent was {theirs} then, and is {ours} now")
+        return None
+    whole = header.file_bytes == size_bytes and header.board_slots
+    return header if whole and header.epoch != RETIRED_EPOCH else None
+
+
+def _given_up(path: Path, why: str) -> None:
+    warn(
+        "arena_given_up",
+        f"what the last agent left in memory, at {path}, is not taken over: {why}; what it had on"
+        " disk is found all the same",
+    )
 
 
 def _held(fd: int, header: ArenaHeader) -> dict[int, list[Held]]:

@@ -49,6 +49,7 @@ def judge(figures: Mapping[str, Any], unready: str) -> list[Finding]:
         *_memory(figures),
         *_disk(figures),
         *_hits(figures),
+        *_would(figures),
         *_faults(figures),
     ]
 
@@ -100,9 +101,9 @@ def _mode(figures: Mapping[str, Any]) -> Iterator[Finding]:
 def _memory(figures: Mapping[str, Any]) -> Iterator[Finding]:
     budget, ready = figures["arena_budget_bytes"], figures["arena_ready_bytes"]
     used = figures["host_used_bytes"]
-    told = f"memory: {format_size(used)} used of {format_size(ready)}"
+    told = f"memory: {_size(used)} used of {_size(ready)}"
     if ready < budget:
-        yield Finding(Level.NOTE, f"{told} that are ready; of {format_size(budget)} in all")
+        yield Finding(Level.NOTE, f"{told} that are ready; of {_size(budget)} in all")
     else:
         yield Finding(Level.FINE, told)
     refused, stored = figures.get("refused_blocks", 0), figures.get("stored_blocks", 0)
@@ -121,7 +122,7 @@ def _disk(figures: Mapping[str, Any]) -> Iterator[Finding]:
         yield Finding(Level.FINE, "disk: none")
         return
     used, budget = figures["disk_used_bytes"], figures["disk_budget_bytes"]
-    told = f"disk: {format_size(used)} used of {format_size(budget)}"
+    told = f"disk: {_size(used)} used of {_size(budget)}"
     if figures["disk_breaker"] != "closed":
         bound = "--io-deadline-s" if outside(figures) else "failure.diskDeadline of the pool"
         yield Finding(
@@ -142,6 +143,11 @@ def _disk(figures: Mapping[str, Any]) -> Iterator[Finding]:
         yield Finding(Level.FINE, told)
 
 
+def _size(size_bytes: int) -> str:
+    """As the agent's settings and its log write it."""
+    return f"{format_size(size_bytes)}B"
+
+
 def _hits(figures: Mapping[str, Any]) -> Iterator[Finding]:
     asked = figures["lookup_blocks"]
     found = figures["hit_host_blocks"] + figures["hit_disk_blocks"]
@@ -152,6 +158,19 @@ def _hits(figures: Mapping[str, Any]) -> Iterator[Finding]:
     told = f"{found} of {asked} blocks were hits ({found / asked:.0%})"
     saved = figures["tokens_saved"]
     yield Finding(Level.FINE, f"{told}; {saved} tokens were not computed again")
+
+
+def _would(figures: Mapping[str, Any]) -> Iterator[Finding]:
+    """What other sizes, or the mode Active, would have found, as ghost caches tell."""
+    seen, curve = figures.get("observe", {}), figures.get("demand", {}).get("curve", [])
+    asked = seen.get("asked_blocks", 0)
+    if figures["mode"] == "Observe" and asked >= LOOKUPS_FEW:
+        told = f"about {seen['hit_share']:.0%} of the {asked} blocks that were asked for"
+        saved = f"some {seen['saved_tokens']} tokens not computed again"
+        yield Finding(Level.FINE, f"Active would have found {told}: {saved}")
+    if curve:
+        shares = ", ".join(f"{_size(size_bytes)} {share:.0%}" for size_bytes, share in curve)
+        yield Finding(Level.FINE, f"hits that each size would bring, estimated: {shares}")
 
 
 def _faults(figures: Mapping[str, Any]) -> Iterator[Finding]:

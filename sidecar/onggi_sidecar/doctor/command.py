@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Final
 
+from onggi_core.variables import is_service_link
 from onggi_sidecar.doctor import agent, flags, manifest
 from onggi_sidecar.doctor.finding import Finding, Level, lines
 
@@ -37,12 +38,25 @@ KINDS: Final = frozenset(
 """As kubectl takes them: pods, and what makes pods from a template."""
 
 
+DESCRIPTION: Final = """\
+Say why an engine has no cache, or a slow one, and what to do about it."""
 EPILOG: Final = """\
-Without POD the agent of this machine or container is asked, on port 9464, or on that of the
-variable ONGGI_AGENT_HTTP_PORT, if the agent was given another. With POD it is found by kubectl, in
-the cluster of its configuration or of --context.
+Without POD the agent of this machine or container is asked, on port 9464, or on that of --port or
+of the variable ONGGI_AGENT_HTTP_PORT, if the agent was given another. Where there are several,
+--socket (or ONGGI_AGENT_SOCKET, or ONGGI_SOCKET) says which one is meant: another one's figures are
+then not taken for its own. With POD it is found by kubectl, in the cluster of its configuration or
+of --context.
+
+examples:
+  onggi doctor
+  onggi doctor --socket /dev/shm/onggi/agent.sock --port 9465
+  onggi doctor chat-7d9f-x2x1 -n team-a
+  onggi doctor deployment/chat
 
 exit codes: 0 nothing is wrong, 1 something is, 3 it could not be looked at"""
+SOCKET_VARIABLES: Final = ("ONGGI_AGENT_SOCKET", "ONGGI_SOCKET")
+"""An agent's own, and its engine's."""
+DEFAULT_PORT: Final = "9464"
 NO_CLUSTER: Final = "localhost:8080"
 """Where kubectl looks when it was told of no cluster."""
 _KLOG: Final = re.compile(r"[EWIF]\d{4} \d\d:")
@@ -54,6 +68,7 @@ class CannotLook(Exception):
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
+    parser.description = DESCRIPTION
     parser.epilog = EPILOG
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument(
@@ -66,6 +81,10 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--context", metavar="CONTEXT", help="cluster, by its name in kubectl's configuration"
     )
+    parser.add_argument("--port", metavar="PORT", help="without a name: the agent's HTTP port")
+    parser.add_argument(
+        "--socket", metavar="PATH", help="without a name: the socket of the agent that is meant"
+    )
     parser.add_argument(
         "--json", action="store_true", help="without a name: the agent's figures as they are"
     )
@@ -75,7 +94,7 @@ def run(parsed: argparse.Namespace) -> int:
     told = flags.told()
     try:
         if not parsed.words:
-            figures, unready = _inside(os.environ)
+            figures, unready = _inside(os.environ, parsed.port, parsed.socket)
             if parsed.json:
                 print(json.dumps({"figures": figures, "unready": unready}))
                 return EXIT_FINE
@@ -99,12 +118,21 @@ def run(parsed: argparse.Namespace) -> int:
     return EXIT_FINE
 
 
-def _inside(env: Mapping[str, str]) -> tuple[dict[str, Any], str]:
+def _inside(
+    env: Mapping[str, str], port: str | None, socket: str | None
+) -> tuple[dict[str, Any], str]:
     """The figures of this container's agent, over loopback, and why it is not ready."""
-    port = env.get("ONGGI_AGENT_HTTP_PORT", "9464")
-    if not port.isdecimal():
-        raise CannotLook(f"ONGGI_AGENT_HTTP_PORT is {port!r}; write a port such as 9464")
+    port = _port(env, port)
     figures: dict[str, Any] = json.loads(_fetch(port, "/stats")[1])
+    wanted = [("--socket", socket), *((name, env.get(name)) for name in SOCKET_VARIABLES)]
+    name, meant = next(((name, path) for name, path in wanted if path), ("", ""))
+    if meant and not _same(meant, figures.get("socket") or meant):
+        raise CannotLook(
+            f"the agent that answers on port {port} serves {figures['socket']}, and not {meant}"
+            f" ({name}). If one runs there, it has another port, or found this one taken and has"
+            " none: its log says so (http_listening, http_unavailable). Start it with an"
+            " --http-port of its own, and ask with --port"
+        )
     mine, its = env.get("ONGGI_AGENT_POD_UID"), figures.get("pod_uid")
     if mine and its and mine != its:
         raise CannotLook(
@@ -113,6 +141,19 @@ def _inside(env: Mapping[str, str]) -> tuple[dict[str, Any], str]:
         )
     code, ready = _fetch(port, "/readyz")
     return figures, "" if code == HTTPStatus.OK else ready.strip()
+
+
+def _port(env: Mapping[str, str], given: str | None) -> str:
+    if given is not None:
+        name, port = "--port", given
+    else:
+        name = "ONGGI_AGENT_HTTP_PORT"
+        port = env.get(name) or DEFAULT_PORT
+        if is_service_link(name, port):
+            port = DEFAULT_PORT
+    if not port.isdecimal():
+        raise CannotLook(f"{name} is {port!r}; write a port such as {DEFAULT_PORT}")
+    return port
 
 
 def _fetch(port: str, path: str) -> tuple[int, str]:
@@ -125,7 +166,7 @@ def _fetch(port: str, path: str) -> tuple[int, str]:
     except (OSError, ValueError, http.client.HTTPException) as fault:
         raise CannotLook(
             f"no agent answers on port {port} ({fault}); is `onggi agent` running here? Its log has"
-            " the port (http_listening): for another one set ONGGI_AGENT_HTTP_PORT. For one in a"
+            " the port (http_listening): for another one add --port. For one in a"
             " pod: onggi doctor POD, or kubectl exec POD -c onggi-agent -- onggi doctor"
         ) from fault
     finally:
@@ -133,6 +174,10 @@ def _fetch(port: str, path: str) -> tuple[int, str]:
     if code not in (HTTPStatus.OK, HTTPStatus.SERVICE_UNAVAILABLE):
         raise CannotLook(f"port {port} answers {path} with {code}; is that an Onggi agent?")
     return code, text
+
+
+def _same(one: str, other: str) -> bool:
+    return os.path.realpath(one) == os.path.realpath(other)
 
 
 def _target(words: Sequence[str]) -> str:

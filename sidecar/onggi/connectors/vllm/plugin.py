@@ -9,6 +9,7 @@ with a line that says so.
 from __future__ import annotations
 
 import functools
+import multiprocessing
 import os
 from typing import Any
 
@@ -32,7 +33,12 @@ def register() -> None:
         for sentence in unread_variables():
             log.warning("onggi: %s", sentence)
         if not os.environ.get(SOCKET_VARIABLE):
-            log.debug("onggi: %s is not set, nothing to do", SOCKET_VARIABLE)
+            if multiprocessing.parent_process() is None:  # once, and not for each rank
+                log.info(
+                    "onggi: the client is here and takes no part; to use it set %s to the path of"
+                    " an agent's socket",
+                    SOCKET_VARIABLE,
+                )
             return
         if os.environ.get(CONFIGURE_VARIABLE) == "Manual":
             log.info(
@@ -76,13 +82,26 @@ def _fill(engine_args: Any) -> bool:
     if present is not None:
         name = getattr(present, "kv_connector", None)
         if name not in (CONNECTOR, OFFLOADING):
-            log.warning("onggi: not turned on: kv_transfer_config names %s already", name)
+            log.warning(
+                "onggi: not turned on: kv_transfer_config names %s already; take it out, or name %s"
+                " in it",
+                name,
+                CONNECTOR,
+            )
         return False
     if getattr(engine_args, "kv_offloading_size", None):
-        log.warning("onggi: not turned on: kv_offloading_size is set")
+        log.warning(
+            "onggi: not turned on: kv_offloading_size is %s; take it out, or name %s in"
+            " kv_transfer_config to have Onggi behind vLLM's own offloading",
+            engine_args.kv_offloading_size,
+            OFFLOADING,
+        )
         return False
     if "expandable_segments:True" in os.environ.get("PYTORCH_CUDA_ALLOC_CONF", ""):
-        log.warning("onggi: not turned on: vLLM takes no connector with expandable_segments:True")
+        log.warning(
+            "onggi: not turned on: vLLM takes no connector with expandable_segments:True; take it"
+            " out of PYTORCH_CUDA_ALLOC_CONF"
+        )
         return False
     from vllm.config import KVTransferConfig
 

@@ -26,6 +26,7 @@ from onggi.connectors.vllm.tally import Tally
 from onggi.connectors.vllm.tracked import NEVER_ASKED, Offer, Tracked
 from onggi.outcomes import NOTHING
 from onggi_core.identity import Extra
+from onggi_core.wire.frame import KEYS_MAX
 from onggi_core.wire.requests import LoadOutcome
 
 MISS_KEPT_S: Final = 0.5
@@ -256,5 +257,6 @@ class Scheduler(Requests[Tracked, Loads]):
         return Tracked(request, keys)
 
     def _most(self, request: Any) -> int:
-        """Blocks that may be promised: whole ones, and never the last token."""
-        return int(max(0, (request.num_tokens - 1) // self._block_tokens))
+        """Blocks that may be promised: whole ones, never the last token, and no more than one
+        question may name. What a longer prompt has behind those is computed."""
+        return int(min(max(0, (request.num_tokens - 1) // self._block_tokens), KEYS_MAX))

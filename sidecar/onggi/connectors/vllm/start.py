@@ -64,7 +64,7 @@ def worker(
     """This rank's worker, and what the scheduler must know of it. None: it takes no part."""
     try:
         if not options.socket:
-            raise StandBack("no socket is named (ONGGI_SOCKET)")
+            raise StandBack("no socket is named; set ONGGI_SOCKET to the agent's")
         check_supported(vllm_config)
         pages = [
             _pages(vllm_config, kv_cache_config, kind, options, kv_caches)

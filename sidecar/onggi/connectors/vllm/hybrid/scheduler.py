@@ -29,6 +29,7 @@ from onggi.connectors.vllm.scheduler import MISS, MISS_KEPT_S, Answer
 from onggi.connectors.vllm.tally import Tally
 from onggi.connectors.vllm.tracked import NEVER_ASKED
 from onggi_core.identity import Extra
+from onggi_core.wire.frame import KEYS_MAX
 from onggi_core.wire.requests import LoadOutcome
 
 
@@ -212,6 +213,8 @@ class HybridScheduler(Requests[Tracked, Loads]):
         return Tracked(request, keys, [0] * len(keys))
 
     def _most(self, request: Any) -> int:
-        """Tokens that may be promised: whole units, and never the last one."""
-        most = max(0, request.num_tokens - 1)
+        """Tokens that may be promised: whole units, never the last one, and no more than one
+        question may name of the smallest blocks."""
+        nameable = KEYS_MAX * min(kind.block_tokens for kind in self._kinds)
+        most = min(max(0, request.num_tokens - 1), nameable)
         return int(most - most % self._unit)

@@ -64,7 +64,7 @@ def begin(
     hash_seed = os.environ.get("PYTHONHASHSEED")
     try:
         if not options.socket:
-            raise StandBack("no socket is named (ONGGI_SOCKET)")
+            raise StandBack("no socket is named; set ONGGI_SOCKET to the agent's")
         engine = check_engine(present(), hash_seed)
         prefixes = prefix_groups(engine)
         fields = row_fields(
