@@ -22,7 +22,11 @@ from server_process import DOCS, ServerProcess, free_port, printed, printed_comm
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(ENGINE_TEST_S)]
 
-PROMPT = [random.Random(1).randrange(4000) for _ in range(20 * BLOCK + 7)]
+TOKENS = 20 * BLOCK
+PROMPTS = [
+    [dice.randrange(4000) for _ in range(TOKENS + 7)] for dice in map(random.Random, range(1, 9))
+]
+"""More than one: the printed commands have the usual deadlines, which a busy machine may miss."""
 ON_CPU = ("--dtype", "float32", "--max-model-len", "2048", "--block-size", str(BLOCK))
 """What this machine needs; the rest of the command is the page's."""
 
@@ -77,17 +81,17 @@ def serve(command: list[str], folder: Path, name: str, socket: str, *more: Path)
     return ServerProcess([*command, *ON_CPU], folder / name, env)
 
 
-def answer(server: ServerProcess) -> str:
-    body = {"prompt": PROMPT, "max_tokens": 8, "temperature": 0, "ignore_eos": True}
-    text: str = server.post("/v1/completions", body)["choices"][0]["text"]
-    return text
+def answers(server: ServerProcess) -> list[str]:
+    how = {"max_tokens": 8, "temperature": 0, "ignore_eos": True}
+    said = [server.post("/v1/completions", {"prompt": one, **how}) for one in PROMPTS]
+    return [one["choices"][0]["text"] for one in said]
 
 
 @pytest.fixture(scope="module")
 def by_plugin(python: str, model: str, folder: Path, agent: AgentProcess) -> dict[str, Any]:
     command = lines_of_the_readme(folder, python, model, agent.socket)
     with serve(command, folder, "plugin.log", "") as server:
-        seen: dict[str, Any] = {"answer": answer(server), "again": answer(server)}
+        seen: dict[str, Any] = {"answers": answers(server), "again": answers(server)}
         seen["loaded"] = server.metric("vllm:onggi_loaded_tokens_host_total")
         seen["doctor"] = doctor(agent)
         seen["log"] = server.log.read_text(errors="replace")
@@ -100,22 +104,23 @@ def by_flags(
 ) -> dict[str, Any]:
     command = command_of("OnggiConnector", python, model)
     with serve(command, folder, "flags.log", agent.socket) as server:
-        seen: dict[str, Any] = {"answer": answer(server)}
-        seen["loaded"] = server.metric("vllm:onggi_loaded_tokens_host_total")
-        seen["curl"] = as_printed(server)
+        seen: dict[str, Any] = {"answers": answers(server)}
+        seen["loaded"] = as_printed(server)
         seen["log"] = server.log.read_text(errors="replace")
     return seen
 
 
-def as_printed(server: ServerProcess) -> str:
-    """What the page's own line for looking prints."""
+def as_printed(server: ServerProcess) -> float:
+    """What the page's own line for looking shows."""
     (line,) = re.findall(
         r"`(curl -s localhost:8000/metrics [^`]+)`", (DOCS / "vllm.md").read_text()
     )
     if shutil.which("curl") is None:
-        return server.get("/metrics")
+        return server.metric("vllm:onggi_loaded_tokens_host_total")
     line = line.replace("8000", str(server.port))
-    return subprocess.run(line, shell=True, check=True, capture_output=True, text=True).stdout
+    said = subprocess.run(line, shell=True, check=True, capture_output=True, text=True).stdout
+    (shown,) = re.findall(r"^vllm:onggi_loaded_tokens_host_total\S* (\S+)$", said, re.MULTILINE)
+    return float(shown)
 
 
 def handed_on(server: ServerProcess) -> None:
@@ -139,10 +144,10 @@ def by_tier(
     command = command_of("OnggiOffloadingConnector", python, model)
     install(folder / "cpu")
     with serve(command, folder, "tier.log", agent.socket, folder / "cpu") as server:
-        seen: dict[str, Any] = {"answers": [answer(server)]}
+        seen: dict[str, Any] = {"answers": [answers(server)]}
         handed_on(server)
     with serve(command, folder, "tier.log", agent.socket, folder / "cpu") as server:
-        seen["answers"].append(answer(server))
+        seen["answers"].append(answers(server))
         seen["read"] = server.metric("vllm:kv_offload_tiering_read_bytes_total")
         seen["faults"] = server.metric("vllm:onggi_tier_faults_total")
     return seen
@@ -167,7 +172,7 @@ def test_the_plugin_turns_it_on_and_says_so(by_plugin: dict[str, Any], agent: Ag
 
 
 def test_the_same_prompt_again_is_the_engines_own_affair(by_plugin: dict[str, Any]) -> None:
-    assert by_plugin["again"] == by_plugin["answer"]
+    assert by_plugin["again"] == by_plugin["answers"]
     assert by_plugin["loaded"] == 0
 
 
@@ -179,20 +184,14 @@ def test_the_doctor_says_who_is_attached(by_plugin: dict[str, Any]) -> None:
 def test_after_a_restart_by_the_printed_command_its_tokens_are_counted(
     by_plugin: dict[str, Any], by_flags: dict[str, Any]
 ) -> None:
-    assert by_flags["answer"] == by_plugin["answer"]
-    assert by_flags["loaded"] == 20 * BLOCK
-
-
-def test_the_line_for_looking_shows_them(by_flags: dict[str, Any]) -> None:
-    assert re.search(
-        rf"^vllm:onggi_loaded_tokens_host_total.* {20 * BLOCK}\.0$", by_flags["curl"], re.M
-    )
+    assert by_flags["answers"] == by_plugin["answers"]
+    assert TOKENS <= by_flags["loaded"] <= len(PROMPTS) * TOKENS
 
 
 def test_behind_vllms_own_offloading_by_the_printed_command_a_restart_finds_blocks(
     by_plugin: dict[str, Any], by_tier: dict[str, Any]
 ) -> None:
-    assert by_tier["answers"] == [by_plugin["answer"]] * 2
+    assert by_tier["answers"] == [by_plugin["answers"]] * 2
     assert by_tier["read"] > 0
     assert by_tier["faults"] == 0
 
