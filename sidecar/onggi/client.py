@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from onggi import attaching, bulk, bulk_store, checks, discarding, locating
 from onggi.arena import Arena
+from onggi.arguments import named
 from onggi.checks import held_pages, of_type, packed_keys
 from onggi.clock import Clock, monotonic
 from onggi.link import UNREAD_MAX, Asked, Link
@@ -54,6 +55,7 @@ WAIT_MAX_S: Final = 60.0
 class Client:
     """See the module. spaces: one a rank whose pages are named in loads; a block must be in all."""
 
+    @named
     def __init__(
         self,
         socket_path: str | os.PathLike[str],

@@ -32,6 +32,15 @@ class PendingLoad:
         self._finish = finish
         self._load: Load | None = NO_LOAD if asked is None else None
 
+    @property
+    def owed(self) -> bool:
+        """Whether the answer, cancelled or not, may still come in its time. A pin that it brings is
+        given back by whoever reads it, so somebody has to."""
+        asked = self._asked
+        if asked is None or asked.call.frame is not None or not self._link.here(asked.session):
+            return False
+        return self._link.now_s() < self._due_s
+
     def poll(self) -> Load | None:
         """The load once it is answered (of 0 blocks: a miss), None before. Never blocks."""
         return self._await(0.0)

@@ -79,7 +79,7 @@ def capped_quantity(text: str) -> int:
     if len(whole) + power > DIGITS_MAX or power < -DIGITS_MAX:
         return QUANTITY_BYTES_MAX if power > -DIGITS_MAX else 1
     exact = Fraction(f"{whole or 0}.{part[:DIGITS_MAX]}0") * Fraction(10) ** power
-    size_bytes = ceil(exact * _scale(text, suffix, sizes_too=False))
+    size_bytes = ceil(exact * _scale(text, match["digits"][:DIGITS_MAX], suffix, sizes_too=False))
     return min(max(1, size_bytes), QUANTITY_BYTES_MAX)
 
 
@@ -100,21 +100,22 @@ def _parse(text: str, *, sizes_too: bool) -> int:
 
 
 def _exact(text: str, *, sizes_too: bool) -> Fraction:
+    such = "16GiB" if sizes_too else "16Gi"
     if not text:
-        raise QuantityError(text, "is empty; write a size such as 16Gi")
+        raise QuantityError(text, f"is empty; write a size such as {such}")
     if len(text) > TEXT_CHARS_MAX:
         raise QuantityError(text, f"is longer than {TEXT_CHARS_MAX} characters")
     match = _NUMBER.fullmatch(text)
     if match is None:
-        raise QuantityError(text, "is not a size; write a number and a unit, such as 16Gi")
+        raise QuantityError(text, f"is not a size; write a number and a unit, such as {such}")
     if match["sign"] == "-":
         raise QuantityError(text, "is negative; a size is zero or more")
     suffix = match["suffix"].strip() if sizes_too else match["suffix"]
-    scale = _scale(text, suffix, sizes_too=sizes_too)
-    return Fraction(match["digits"].removesuffix(".")) * scale
+    digits = match["digits"].removesuffix(".")
+    return Fraction(digits) * _scale(text, digits, suffix, sizes_too=sizes_too)
 
 
-def _scale(text: str, suffix: str, *, sizes_too: bool) -> Fraction:
+def _scale(text: str, digits: str, suffix: str, *, sizes_too: bool) -> Fraction:
     if suffix in _DECIMAL:
         return _DECIMAL[suffix]
     if suffix in _BINARY:
@@ -126,15 +127,23 @@ def _scale(text: str, suffix: str, *, sizes_too: bool) -> Fraction:
         if abs(exponent) > EXPONENT_MAX:
             raise QuantityError(text, f"has an exponent beyond {EXPONENT_MAX}")
         return Fraction(10) ** exponent
-    raise QuantityError(text, f"has the unknown unit {suffix!r}; {_unit_hint(suffix)}")
+    raise QuantityError(text, _unit_hint(digits, suffix, "B" if sizes_too else ""))
 
 
-def _unit_hint(suffix: str) -> str:
+def _unit_hint(digits: str, suffix: str, end: str) -> str:
+    """end: of the units of powers of 1024, as they are written where the text was read."""
     first = suffix[:1].upper()
-    if first and first in "KMGTPE":
-        decimal = "k" if first == "K" else first
-        return f"write {first}i (powers of 1024) or {decimal} (powers of 1000)"
-    return "units are Ki Mi Gi Ti Pi Ei (powers of 1024) and k M G T P E (powers of 1000)"
+    if not first or first not in "KMGTPE":
+        binary = " ".join(f"{unit}{end}" for unit in _BINARY)
+        units = f"units are {binary} (powers of 1024) and k M G T P E (powers of 1000)"
+        return f"has the unknown unit {suffix!r}; {units}"
+    power = "KMGTPE".index(first) + 1
+    decimal = "k" if first == "K" else first
+    right = f"write {digits}{first}i{end} or {digits}{decimal}"
+    if suffix[1:] in ("B", "b"):
+        meant = f"2**{10 * power} bytes to some and 10**{3 * power} to others"
+        return f"has the unit {suffix!r}, which is {meant}; {right}"
+    return f"has the unknown unit {suffix!r}; {right} (powers of 1024, of 1000)"
 
 
 def format_quantity(size_bytes: int) -> str:

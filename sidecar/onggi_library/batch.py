@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from onggi.arguments import named
 from onggi_core.quantity import spell_bytes
 from onggi_library.manager.errors import DoesNotFit
 from onggi_library.manager.sizes import size
@@ -26,6 +27,7 @@ MOST: Final = 4096
 class BatchSizer:
     """`size` sequences are worth taking now. Not thread-safe."""
 
+    @named
     def __init__(self, target: float | str, *, most: int = MOST) -> None:
         """target: of memory, a number of GiB or text such as "512MiB". most: sequences. Raises
         ValueError and TypeError."""

@@ -40,7 +40,7 @@ from onggi_sidecar.obedience import Obedience
 from onggi_sidecar.plane import Plane, PlaneSilent
 from onggi_sidecar.server import Server
 from onggi_sidecar.shell import Shell
-from onggi_sidecar.socketfile import SocketClaim, claim_socket
+from onggi_sidecar.socketfile import claim_socket
 from onggi_sidecar.tally import Tally
 
 T = TypeVar("T")
@@ -64,6 +64,7 @@ class Agent:
         self._fault = False
         self._tally = Tally(time.perf_counter)
         self._plane: Plane | None = None
+        self._serves = False
         self._engine: Engine | None = None
         self._disk: DiskTier | None = None
         self._last_figures: dict[str, Any] = {}
@@ -121,8 +122,8 @@ class Agent:
         config, begun_s = self._config, time.monotonic()
         claim = claim_socket(config.socket)
         stack.callback(claim.release)
-        # HTTP's libraries take half a second to load, with the GIL held, and open files for it: not
-        # beside first clients, who may have all the descriptors there are
+        # HTTP's libraries take half a second to load, with the GIL held, and open files for it, as
+        # its port is one: before there are clients, who may have all the descriptors there are
         importing = asyncio.create_task(self._import_reporting())
         stack.callback(importing.cancel)
         mailbox = Mailbox()
@@ -153,7 +154,11 @@ class Agent:
         give_back_free_heap()
         shell.step(self._budgets.present)
         await importing
-        self._serve(shell, mailbox, claim, stack)
+        server, plane = self._step_engine(shell, mailbox, stack)
+        if self._reports:
+            await self._start_reporting(stack)
+        plane.call(lambda: server.start(claim.listen()))
+        self._serves = True
         event(
             "listening",
             f"listening on {config.socket}",
@@ -161,14 +166,12 @@ class Agent:
             epoch=arena.header.epoch.hex(),
             start_s=round(time.monotonic() - begun_s, 3),
         )
-        if self._reports:
-            await self._start_reporting(stack)
         self._listening()
 
-    def _serve(
-        self, shell: Shell, mailbox: Mailbox, claim: SocketClaim, stack: AsyncExitStack
-    ) -> None:
-        """From here on the engine is the plane's."""
+    def _step_engine(
+        self, shell: Shell, mailbox: Mailbox, stack: AsyncExitStack
+    ) -> tuple[Server, Plane]:
+        """From here on the engine is the plane's. The server takes nobody yet."""
 
         def tick() -> None:
             shell.step(Tick())
@@ -179,10 +182,10 @@ class Agent:
         plane = Plane(mailbox, step=shell.step, tick=tick, fell=self._fell_elsewhere)
         shell.wake_at, shell.again, shell.when_idle = plane.wake_at, plane.again, plane.when_idle
         server = Server(shell, self._tally, plane)
-        server.start(claim.listen())
         stack.push_async_callback(self._take_down, shell, server, plane)
         plane.start()
         self._plane = plane
+        return server, plane
 
     async def _import_reporting(self) -> None:
         if self._reports:
@@ -268,6 +271,8 @@ class Agent:
         """Why the agent is not ready; empty when it is."""
         if self._told_to_stop.is_set():
             return "ending"
+        if not self._serves:
+            return "clients are not taken yet"
         try:
             if not self._figures()["arena_ready_bytes"]:
                 return "the first extent of the arena is not touched yet"

@@ -281,5 +281,10 @@ async def in_daemon_thread(work: Callable[[], T], name: str) -> T:
         if not loop.is_closed():
             loop.call_soon_threadsafe(give, *outcome)
 
-    threading.Thread(target=run, name=name, daemon=True).start()
+    try:
+        threading.Thread(target=run, name=name, daemon=True).start()
+    except RuntimeError:
+        if threading.main_thread().is_alive():
+            raise
+        run()  # an interpreter that ends begins no thread, and its exit handler waits for this loop
     return await done

@@ -30,7 +30,7 @@ from onggi_sidecar.disk.workers import Workers
 MIB = 1024 * 1024
 PAGE_BYTES = 128 * 1024 - 100  # not a multiple of 4 KiB, as real pages may be
 SPACE = SpaceSpec(b"f" * 16, PAGE_BYTES, 16)
-WAIT_S = 10.0
+WAIT_S = 60.0
 Fields = tuple[bytes, bytes, bytes, int]
 """Of a record: key, parent, checksum, space number."""
 

@@ -161,6 +161,19 @@ def test_sigterm_is_obeyed_at_every_stage_of_the_start(
         agent.clean_up()
 
 
+def test_http_is_served_before_clients_come_who_may_take_every_descriptor(
+    memory_folder: Path,
+) -> None:
+    agent = AgentProcess(memory_folder, *SMALL)
+    try:
+        agent.wait_for("listening")
+        stages = [line["event"] for line in agent.lines]
+        assert stages.index("http_listening") < stages.index("listening")
+        assert agent.end() == 0
+    finally:
+        agent.clean_up()
+
+
 def test_sighup_while_modules_are_loaded_ends_nothing(memory_folder: Path) -> None:
     patch = (
         "import os, signal, sys\n"
@@ -295,7 +308,7 @@ def test_probes_and_metrics_tell_the_state(start: StartAgent) -> None:
 
 def _get(port: int, path: str) -> tuple[int, str]:
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=60) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as refused:
         return refused.code, refused.read().decode()
@@ -307,7 +320,7 @@ def test_a_wrong_configuration_stops_the_start_with_a_line_a_field() -> None:
         env={**os.environ, "ONGGI_AGENT_DISK": "1Gi"},
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=100,
     )
     assert ended.returncode == 2
     lines = ended.stderr.splitlines()
@@ -334,7 +347,7 @@ def test_too_few_descriptors_are_refused_in_a_sentence(memory_folder: Path) -> N
         [sys.executable, "-c", program, "agent", "--socket", str(memory_folder / "agent.sock")],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=100,
     )
     assert ended.returncode == 1
     assert "this process may open 12 files (ulimit -n); allow 64 or more" in ended.stderr

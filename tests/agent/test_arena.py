@@ -50,7 +50,7 @@ class Touching:
 
     def until_settled(self) -> tuple[list[tuple[str, int]], Settled]:
         told = []
-        while not isinstance(one := self.told.get(timeout=10), Settled):
+        while not isinstance(one := self.told.get(timeout=60), Settled):
             told.append(one)
         return told, one
 
@@ -207,7 +207,7 @@ def test_retiring_leaves_nothing(memory_folder: Path) -> None:
 def test_stopping_ends_the_touching_after_the_present_step(memory_folder: Path) -> None:
     arena = make(memory_folder, size_bytes=1024 * MIB, extent_bytes=64 * MIB)
     touching = Touching(arena, 16)
-    assert touching.told.get(timeout=10) == ("touched", 0)
+    assert touching.told.get(timeout=60) == ("touched", 0)
     touching.toucher.stop()
     assert arena.ready_bytes < 1024 * MIB
 
@@ -225,7 +225,7 @@ def test_a_bug_in_the_toucher_is_told_to_the_agent(
     touching.toucher.release(0)
     told = []
     while ("fell", -1) not in told:
-        told.append(touching.told.get(timeout=10))
+        told.append(touching.told.get(timeout=60))
     touching.toucher.stop()
     touching.toucher.stop()  # an agent's end does not trip over a thread that is gone
 

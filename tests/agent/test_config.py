@@ -49,7 +49,7 @@ def test_an_empty_variable_counts_as_not_set() -> None:
 @pytest.mark.parametrize(
     ("field", "value", "right"),
     [
-        ("memory", "1GB", "write Gi (powers of 1024) or G (powers of 1000)"),
+        ("memory", "1GB", "2**30 bytes to some and 10**9 to others; write 1GiB or 1G"),
         ("memory", "-1", "is negative; a size is zero or more"),
         ("memory", "1MiB", "write at least one extent, 67108864 bytes (64MiB)"),
         ("memory", "0%", "write a size such as 1GiB, or 1% to 99% of the container's memory limit"),

@@ -8,7 +8,19 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from disk_bench import MIB, PAGE_BYTES, SPACE, Bench, Found, Memory, key, pattern, place, run_of_one
+from disk_bench import (
+    MIB,
+    PAGE_BYTES,
+    SPACE,
+    WAIT_S,
+    Bench,
+    Found,
+    Memory,
+    key,
+    pattern,
+    place,
+    run_of_one,
+)
 
 from onggi_core.engine.actions import ReadRun, WriteRun
 from onggi_core.engine.events import IoOutcome, ReadEnded, WriteEnded
@@ -46,7 +58,7 @@ class Hanging(Device):
     """Waits in a read until it is told to go on."""
 
     def read_into(self, pages: Sequence[memoryview], offset_bytes: int) -> int:
-        _go_on.wait(10)
+        _go_on.wait(WAIT_S)
         return Device.read_into(self, pages, offset_bytes)
 
 
@@ -69,7 +81,7 @@ def write_run(life: Bench, numbers: range) -> WriteEnded:
     parents = tuple(key(n - 1) if n else bytes(16) for n in numbers)
     first = place(numbers.start)
     life.tier.write(WriteRun(next(life.jobs), SPACE, first, PAGE, offsets, keys, parents))
-    end = life.ends.get(timeout=10)
+    end = life.ends.get(timeout=WAIT_S)
     assert isinstance(end, WriteEnded)
     return end
 
@@ -83,7 +95,7 @@ def read_run(
     keys, first = tuple(map(key, numbers)), place(numbers.start)
     job = next(life.jobs)
     life.tier.read(ReadRun(job, SPACE, first, PAGE, offsets, keys, tuple(checksums), False))
-    end = life.ends.get(timeout=10)
+    end = life.ends.get(timeout=WAIT_S)
     assert isinstance(end, ReadEnded)
     return end, [bytes(life.memory.view(offset, PAGE_BYTES)) for offset in offsets]
 
@@ -156,7 +168,7 @@ def hanging(folder: Path, memory: Memory, **changes: float) -> tuple[Bench, Foun
 def hang_in(life: Bench, block: Found) -> None:
     """One read is begun and does not come back."""
     life.tier.read(run_of_one(0, block))
-    give_up_s = time.monotonic() + 10
+    give_up_s = time.monotonic() + WAIT_S
     while not life.workers.stuck(longer_than_s=0.0):
         assert time.monotonic() < give_up_s
 
@@ -169,14 +181,14 @@ def test_a_disk_that_hangs_in_every_thread_abandons_what_waits_on_time(
     life, block = hanging(tmp_path, memory, io_deadline_s=0.2, threads=2)
     for job in range(100, 106):
         life.tier.read(run_of_one(job, block))
-    ends = [life.ends.get(timeout=5) for _ in range(4)]
+    ends = [life.ends.get(timeout=WAIT_S) for _ in range(4)]
     assert [(end.job, end.outcomes) for end in ends] == [
         (job, (IoOutcome.ABANDONED,)) for job in range(102, 106)
     ]
     assert life.workers.counts.late == 4
     assert life.workers.stuck(longer_than_s=0.1) == 2
     _go_on.set()
-    late = [life.ends.get(timeout=5) for _ in range(2)]
+    late = [life.ends.get(timeout=WAIT_S) for _ in range(2)]
     assert {(end.job, end.outcomes) for end in late} == {(100, (DONE,)), (101, (DONE,))}
     life.kill()
 
@@ -189,7 +201,7 @@ def test_a_full_queue_abandons_at_once_and_is_counted(tmp_path: Path, memory: Me
     refused = 1199 - QUEUE_MAX[Queue.LOAD]
     assert life.workers.counts.refused[Queue.LOAD] == refused
     _go_on.set()
-    outcomes = [life.ends.get(timeout=10).outcomes[0] for _ in range(1200)]
+    outcomes = [life.ends.get(timeout=WAIT_S).outcomes[0] for _ in range(1200)]
     assert outcomes.count(IoOutcome.ABANDONED) == refused
     life.kill()
 
@@ -199,10 +211,10 @@ def test_the_end_does_not_wait_for_a_disk_that_hangs(tmp_path: Path, memory: Mem
     hang_in(life, block)
     begun_s = time.monotonic()
     assert not life.tier.stop(deadline_s=begun_s + 0.3)
-    assert time.monotonic() - begun_s < 9.0
+    assert time.monotonic() - begun_s < WAIT_S / 2
     assert (life.folder / "segment-000000").stat().st_size > MIB
     _go_on.set()
-    life.ends.get(timeout=10)
+    life.ends.get(timeout=WAIT_S)
 
 
 def test_who_waits_for_the_end_takes_no_wake_up_from_the_threads(
@@ -210,14 +222,14 @@ def test_who_waits_for_the_end_takes_no_wake_up_from_the_threads(
 ) -> None:
     life, block = hanging(tmp_path, memory, threads=2)
     hang_in(life, block)
-    give_up_s = time.monotonic() + 60
+    give_up_s = time.monotonic() + WAIT_S
     ending = threading.Thread(target=life.workers.drain, kwargs={"deadline_s": give_up_s})
     ending.start()
     for number in range(2, 12):
         assert life.write(number, place(number)).outcomes == (DONE,)
     _go_on.set()
-    life.ends.get(timeout=10)
-    ending.join(10)
+    life.ends.get(timeout=WAIT_S)
+    ending.join(WAIT_S)
     assert not ending.is_alive()
     life.kill()
 
@@ -233,14 +245,14 @@ def test_a_job_due_before_what_the_watch_sleeps_towards_is_abandoned_on_time() -
     ]
     for job in jobs:
         workers.add(job)
-    assert told.get(timeout=20) == "abandoned"
+    assert told.get(timeout=WAIT_S) == "abandoned"
     go_on.set()
-    assert told.get(timeout=20) == "late one was run"
-    assert workers.stop(deadline_s=time.monotonic() + 10) == 0
+    assert told.get(timeout=WAIT_S) == "late one was run"
+    assert workers.stop(deadline_s=time.monotonic() + WAIT_S) == 0
 
 
 def _wait_for(event: threading.Event) -> None:
-    event.wait(20)
+    event.wait(WAIT_S)
 
 
 def test_a_bug_in_a_job_gives_its_page_back_and_is_told(
@@ -256,6 +268,6 @@ def test_a_bug_in_a_job_gives_its_page_back_and_is_told(
     wrap(life, Mistaken)
     end, _ = read_run(life, range(1), written.checksums)
     assert end.outcomes == (IoOutcome.ABANDONED,)
-    assert fell.wait(20)
+    assert fell.wait(WAIT_S)
     assert "a bug in a disk job" in caplog.text
     assert write_run(life, range(1)).outcomes == (DONE,)  # the thread lives on

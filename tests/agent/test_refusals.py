@@ -10,11 +10,12 @@ from onggi_sidecar import cli
 from onggi_sidecar.config import AgentConfig
 
 SIZES = {
-    "": "it is empty; write a size such as 16Gi",
-    "much": "it is not a size; write a number and a unit, such as 16Gi",
+    "": "it is empty; write a size such as 16GiB",
+    "much": "it is not a size; write a number and a unit, such as 16GiB",
     "-1GiB": "it is negative; a size is zero or more",
-    "1GB": "it has the unknown unit 'GB'; write Gi (powers of 1024) or G (powers of 1000)",
-    "1 jiffy": "it has the unknown unit 'jiffy'; units are Ki Mi Gi",
+    "1GB": "it has the unit 'GB', which is 2**30 bytes to some and 10**9 to others; write 1GiB or",
+    "1gib": "it has the unknown unit 'gib'; write 1GiB or 1G (powers of 1024, of 1000)",
+    "1 jiffy": "it has the unknown unit 'jiffy'; units are KiB MiB GiB",
     "1e99": "it has an exponent beyond 18",
     "1e18E": "it has the unknown unit",
     "9999999Ei": "it is more than 9223372036854775807 bytes",

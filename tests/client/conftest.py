@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from onggi import session
+from onggi.session import ATTACH_DEADLINE_S
 from onggi_sidecar.install_client import install_client
 
 
@@ -165,11 +166,22 @@ def make_rank(request: pytest.FixtureRequest, sglang: Any) -> Iterator[Any]:
         rank.storage.close()
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Attaching takes as long as it does: the agent is a thread here, and a busy machine may let it
     wait."""
     monkeypatch.setattr(session, "ATTACH_DEADLINE_S", 30.0)
+
+
+@pytest.fixture
+def hang(patient: None, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Has an agent answer nothing any more; attaching is given up as soon as in an engine."""
+
+    def hang(agent: Any) -> None:
+        monkeypatch.setattr(session, "ATTACH_DEADLINE_S", ATTACH_DEADLINE_S)
+        agent.mute = True
+
+    return hang
 
 
 class Clock:

@@ -25,6 +25,8 @@ ENGINE_TEST_S = 3600
 other work. Longer is a test that hangs."""
 WAIT_S = 600
 """For anything that takes seconds."""
+SOON_S = 25.0
+"""For what takes milliseconds; shorter than a lease, which would give back what was forgotten."""
 STARTS_WITHIN_S = WAIT_S
 """An agent, from its process to its socket."""
 
@@ -32,6 +34,8 @@ BLOCK = 32
 """Tokens, of every engine here."""
 MANY = 600
 """Blocks of an engine: room for all prompts of a test."""
+
+_RUN = "import sys; from onggi_sidecar.cli import main; sys.exit(main(sys.argv[1:]))"
 
 
 def prompt(seed: int, length: int, **more: Any) -> dict[str, Any]:
@@ -180,14 +184,23 @@ class AgentProcess:
     """`onggi agent` in a folder, killed and started again at will."""
 
     def __init__(
-        self, folder: Path, *, memory: str = "64MiB", disk: str = "0", http_port: int = 0
+        self,
+        folder: Path,
+        *,
+        memory: str = "64MiB",
+        disk: str = "0",
+        http_port: int = 0,
+        extent: str = "16MiB",
+        patch: str = "",
     ) -> None:
-        """http_port: 0 for one that nobody needs to know."""
+        """http_port: 0 for one that nobody needs to know. patch: Python run in the process before
+        the agent."""
         self.folder = folder
+        self._program = ["-c", f"{patch}\n{_RUN}"] if patch else ["-m", "onggi_sidecar"]
         self.http_port = http_port
         self.socket = str(folder / "agent.sock")
         self._arguments = [
-            *("--memory", memory, "--extent", "16MiB", "--socket", self.socket),
+            *("--memory", memory, "--extent", extent, "--socket", self.socket),
             *("--disk", disk, "--disk-path", str(folder / "disk")),
             *("--http-port", str(http_port)),
         ]
@@ -197,7 +210,7 @@ class AgentProcess:
     def start(self) -> AgentProcess:
         log = (self.folder / "agent.log").open("ab")
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "onggi_sidecar", "agent", *self._arguments],
+            [sys.executable, *self._program, "agent", *self._arguments],
             stdout=log,
             stderr=log,
             env={**os.environ, "PYTHONPATH": str(SIDECAR)},
@@ -226,10 +239,14 @@ class AgentProcess:
 
     def settle(self) -> None:
         """Wait until all that it holds is on disk."""
+        self.wait_for(pending_blocks=0)
+
+    def wait_for(self, **figures: int) -> None:
+        """Wait until it says these of itself."""
         until_s = time.monotonic() + WAIT_S
         looker = Client(self.socket, spaces=[SpaceSpec(b"looks" + bytes(11), 4096, 1)])
-        while looker.stats().get("pending_blocks") != 0:
-            assert time.monotonic() < until_s, looker.stats()
+        while not figures.items() <= (said := looker.stats()).items():
+            assert time.monotonic() < until_s, said
             time.sleep(0.02)
         looker.close()
 
@@ -267,9 +284,9 @@ class AgentProcess:
         self.stop()
 
 
-def soon(true: Any) -> bool:
-    """Whether it is so within half a minute, which an agent needs on a busy machine alone."""
-    give_up_s = time.monotonic() + 30.0
-    while not true() and time.monotonic() < give_up_s:
-        time.sleep(0.01)
-    return bool(true())
+def soon(ask: Any) -> Any:
+    """What it says once that is true: after milliseconds, or long after them on a busy machine."""
+    give_up_s = time.monotonic() + SOON_S
+    while not (answer := ask()) and time.monotonic() < give_up_s:
+        time.sleep(0.005)
+    return answer

@@ -14,6 +14,8 @@ import sys
 import time
 from typing import Any
 
+from engine_moments import abort_at
+
 
 def say(**what: Any) -> None:
     """One line to the test. vLLM's own processes import this file too, without the descriptor."""
@@ -129,10 +131,26 @@ def reset(llm: Any, command: dict[str, Any]) -> dict[str, Any]:
     return {"reset": llm.reset_prefix_cache(reset_connector=command.get("connector", False))}
 
 
+def layout(llm: Any, _: dict[str, Any]) -> dict[str, Any]:
+    """The KV cache's layout, and how many copies move one block of a group."""
+    from vllm.distributed.kv_transfer import get_kv_transfer_group
+
+    from onggi.copies import merged
+
+    copier = get_kv_transfer_group()._worker._mover._copiers[0]
+    pages = getattr(copier, "_groups", [copier])[0]._pages
+    return {
+        "layout": llm.llm_engine.vllm_config.cache_config.kv_cache_layout,
+        "copies_a_block": len(merged(pages.pieces([(1, 0)]))),
+    }
+
+
 COMMANDS = {
     "generate": generate,
     "abort": abort,
+    "abort_at": abort_at,
     "metrics": metrics,
+    "layout": layout,
     "reset": reset,
     "events": events,
 }
@@ -156,9 +174,21 @@ def let_pipelines_run() -> None:
     CPUModelRunner.initialize_kv_cache = initialize_kv_cache
 
 
+def offer_blocks_outermost() -> None:
+    """Where a layout is asked for: the kernels for CPUs read blocks by their strides, so they take
+    all layers of a block side by side as well, though vLLM names one layout for them only."""
+    from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
+    from vllm.v1.kv_cache_layout import KVCacheLayout
+
+    layouts = (KVCacheLayout.LBHNC, KVCacheLayout.BLHNC)
+    CPUAttentionBackend.supported_kv_cache_layouts = classmethod(lambda _: layouts)
+
+
 def main() -> None:
     from vllm import LLM
 
+    if "VLLM_KV_CACHE_LAYOUT" in os.environ:
+        offer_blocks_outermost()
     let_pipelines_run()
     llm = LLM(**json.loads(sys.stdin.readline()))
     say(ready=True)

@@ -24,7 +24,7 @@ from typing import Any
 FORKED_WAIT_S = 1800
 """For the first engine: the import takes four minutes on a machine that is busy enough."""
 
-OF_ONE_ENGINE = ("PYTHONPATH", "ONGGI_SOCKET")
+OF_ONE_ENGINE = ("PYTHONPATH", "ONGGI_SOCKET", "VLLM_KV_CACHE_LAYOUT")
 """Variables that an engine may have other values of than its stem: read after the import."""
 
 

@@ -113,7 +113,7 @@ class GroupedEngine:
                 Client(
                     agent.socket_path,
                     spaces=[spaces_of(rank)[number] for rank in range(ranks)],
-                    deadline_s=2.0,
+                    deadline_s=30.0,
                 )
                 for number in range(len(KINDS))
             ],
@@ -130,7 +130,7 @@ class GroupedEngine:
         self.copiers = [[[copier(m) for m in kind] for kind in x.maps] for x in self.memories]
         self.workers = [
             Worker(
-                Client(agent.socket_path, spaces=spaces_of(rank), deadline_s=2.0),
+                Client(agent.socket_path, spaces=spaces_of(rank), deadline_s=30.0),
                 [GroupsCopier(kind) for kind in copiers],
                 rank,
                 self.faults,
@@ -157,7 +157,8 @@ class GroupedEngine:
 
     @property
     def idle(self) -> bool:
-        return not (self.waiting or self.running or self.loading or self.ended or self.pins.any)
+        requests = self.waiting or self.running or self.loading or self.ended
+        return not (requests or self.pins.any or self.scheduler.owed)
 
     # ---- requests come and go
 

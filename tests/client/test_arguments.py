@@ -216,7 +216,7 @@ def test_paths_and_whole_numbers_of_any_kind_simply_work(agent: Any) -> None:
     keys = [bytearray(key) for key in KEYS]
     assert client.store(tuple(keys), pages, space=Whole(0)).stored == 4
     into = [bytearray(PAGE) for _ in KEYS]
-    assert client.load(KEYS, into, wait_s=1) == 4
+    assert client.load(KEYS, into, wait_s=30) == 4
     assert into == pages
     client.close()
 

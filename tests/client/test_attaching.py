@@ -15,6 +15,11 @@ SPACE = SpaceSpec(b"a" * 16, 4096, 16)
 LONG_S = 60.0
 
 
+@pytest.fixture(autouse=True)
+def patient() -> None:
+    """Not here: how long attaching may take is what these tests are about."""
+
+
 def test_an_agent_that_comes_later_is_waited_for(
     make_agent: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import logging
 import threading
-import time
 from typing import Any
 
 import pytest
+from engine_harness import soon
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,19 +32,9 @@ def chain(blocks: int, seed: int = 0) -> list[bytes]:
 
 def connect(agent: Any) -> Client:
     """An attached one: on a busy machine a first try may come too late."""
-    client = Client(agent.socket_path, spaces=[SPACE], deadline_s=1.0)
+    client = Client(agent.socket_path, spaces=[SPACE], deadline_s=30.0)
     assert soon(lambda: client.attached)
     return client
-
-
-def soon(check: Any, timeout_s: float = 60.0) -> bool:
-    """True once `check` holds."""
-    until = time.monotonic() + timeout_s
-    while time.monotonic() < until:
-        if check():
-            return True
-        time.sleep(0.01)
-    return False
 
 
 @given(
@@ -156,7 +146,7 @@ def test_a_part_is_copied_while_the_next_one_is_read_from_disk(make_agent: Any) 
 
     agent._read = read_in_order
     pages = [bytearray(PAGE) for _ in keys]
-    assert client.load(keys, pages, wait_s=10.0) == 200
+    assert client.load(keys, pages, wait_s=30.0) == 200
     assert not late.is_set()
     assert [bytes(page) for page in pages] == [pat(key) for key in keys]
     client.close()
@@ -185,7 +175,7 @@ def test_a_chain_that_really_ends_is_not_asked_for_again_and_again(make_agent: A
     assert soon(lambda: agent.stats()["disk_pages"] == 150)
     client.store(chain(256, seed=1), [bytes(PAGE)] * 256)  # pushes them out of the host tier
     before = agent.ops.count(Op.LOAD_PREPARE)
-    assert client.load(keys, [bytearray(PAGE) for _ in keys], wait_s=10.0) == 150
+    assert client.load(keys, [bytearray(PAGE) for _ in keys], wait_s=30.0) == 150
     assert agent.ops.count(Op.LOAD_PREPARE) - before <= 4
     client.close()
 

@@ -20,7 +20,7 @@ from onggi_core.wire.cut import Cutter, Frame
 from onggi_core.wire.frame import PAYLOAD_MAX_BYTES, Status, frame, refusal
 
 OP = 2
-SOON = 2.0
+SOON = 20.0
 LONG_S = 60.0
 """For what ends by itself, however little time a busy machine has for it."""
 

@@ -91,7 +91,7 @@ def test_the_caller_waits_for_what_the_second_thread_still_copies() -> None:
 
     def slow_on_the_second() -> bool:
         if threading.current_thread() is caller:
-            there.wait(10)
+            there.wait(60)
             return True
         if not there.is_set():
             there.set()
@@ -110,7 +110,7 @@ def test_a_fault_on_the_second_thread_is_the_callers() -> None:
 
     def fails_on_the_second() -> bool:
         if threading.current_thread() is caller:
-            failed.wait(10)
+            failed.wait(60)
             return True
         failed.set()
         raise OSError("gone")
@@ -157,7 +157,7 @@ def test_a_thread_that_gives_way_copies_alone(monkeypatch: pytest.MonkeyPatch) -
 
     thread = threading.Thread(target=behind_the_others)
     thread.start()
-    thread.join(10)
+    thread.join(60)
     assert went == []
     assert target.buffer == source.buffer
     assert move(long, yes)
@@ -181,11 +181,11 @@ def test_a_second_caller_copies_alone() -> None:
 
     def held_up() -> bool:
         began.set()
-        return go_on.wait(10)
+        return go_on.wait(60)
 
     first = threading.Thread(target=shared, args=(one, held, held_up))
     first.start()
-    assert began.wait(10)
+    assert began.wait(60)
     threads: set[threading.Thread] = set()
 
     def noted() -> bool:
@@ -196,7 +196,7 @@ def test_a_second_caller_copies_alone() -> None:
         assert one.move(held, 1, noted)
     assert threads == {threading.current_thread()}
     go_on.set()
-    first.join(10)
+    first.join(60)
     assert not first.is_alive()
 
 

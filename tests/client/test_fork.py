@@ -19,8 +19,6 @@ SPACE = SpaceSpec(b"f" * 16, PAGE, 16)
 KEYS = block_keys(list(range(64)), 16)
 PAGES = [bytes([n]) * PAGE for n in range(4)]
 
-pytestmark = pytest.mark.usefixtures("patient")
-
 
 @pytest.fixture
 def client(agent: Any) -> Iterator[Client]:
@@ -60,7 +58,7 @@ def back_to_one(agent: Any) -> bool:
 
 
 def test_a_child_that_ends_leaves_the_session_alone(agent: Any, client: Client) -> None:
-    load = client.load_prepare(KEYS).wait(2.0)
+    load = client.load_prepare(KEYS).wait(30.0)
     for _ in range(100):
         assert in_child(lambda: True) == 0
     assert client.copy_out(load.pages(), [bytearray(PAGE) for _ in KEYS])
@@ -91,7 +89,7 @@ def test_a_child_never_reads_its_parents_reply(agent: Any, client: Client) -> No
 
 
 def test_a_childs_end_of_a_parents_load_does_nothing(agent: Any, client: Client) -> None:
-    load = client.load_prepare(KEYS).wait(2.0)
+    load = client.load_prepare(KEYS).wait(30.0)
 
     def work() -> bool:
         client.finish_load(load, LoadOutcome.UNUSED)

@@ -19,9 +19,6 @@ SPACE = SpaceSpec(fingerprint({"model": "m"}), 8192, 16)
 KEY = [b"k" * 16]
 
 
-pytestmark = pytest.mark.usefixtures("patient")
-
-
 def said_to(client: Client, caplog: pytest.LogCaptureFixture) -> str:
     """The one line that a client without its agent logs, however often it is asked."""
     for _ in range(3):

@@ -30,7 +30,7 @@ def agent(tmp_path: Path) -> Iterator[AgentProcess]:
 
 @pytest.fixture
 def client(agent: AgentProcess, clock: Any) -> Iterator[Client]:
-    client = Client(agent.socket, spaces=[SPACE], deadline_s=5.0, clock=clock)
+    client = Client(agent.socket, spaces=[SPACE], deadline_s=30.0, clock=clock)
     assert soon(lambda: client.attached and client.stats().get("arena_ready_bytes") == 16 << 20)
     yield client
     client.close()
@@ -93,7 +93,7 @@ def test_many_misses_are_told_at_once_and_the_rest_at_the_end(
     for number in range(5):
         assert client.misses(prompt(number, blocks), noted=True)
     assert client.stats()["lookup_requests"] == 4
-    other = Client(agent.socket, spaces=[SPACE], deadline_s=5.0)
+    other = Client(agent.socket, spaces=[SPACE], deadline_s=30.0)
     client.close()
     assert soon(lambda: other.stats().get("lookup_requests") == 5)
     other.close()
@@ -143,7 +143,7 @@ def test_a_connector_asks_nobody_about_a_new_prompt_and_finds_what_was_kept(
 def test_a_prompt_stored_while_a_request_of_it_queued_is_found(agent: AgentProcess) -> None:
     on = SimpleNamespace(socket_path=agent.socket)
     sides = Sides(on)
-    store = Client(agent.socket, spaces=[SPACE], deadline_s=5.0)
+    store = Client(agent.socket, spaces=[SPACE], deadline_s=30.0)
     assert soon(lambda: store.stats().get("arena_ready_bytes") == 16 << 20)
     one = Request("queued", list(range(4 * BLOCK + 1)))
     sides.scheduler.arrived(one)
@@ -182,7 +182,7 @@ def test_a_key_of_another_length_is_its_callers_mistake(client: Client) -> None:
 def test_the_board_of_an_agent_that_died_says_nothing(tmp_path: Path) -> None:
     first = AgentProcess(tmp_path, memory="16MiB")
     with first:
-        client = Client(first.socket, spaces=[SPACE], deadline_s=5.0)
+        client = Client(first.socket, spaces=[SPACE], deadline_s=30.0)
         assert soon(lambda: client.attached)
         assert client.misses(KEYS)
         first.kill()

@@ -69,7 +69,7 @@ def client_of() -> Iterator[Any]:
 
     def make(agent: AgentProcess, name: str, page_bytes: int) -> Client:
         space = SpaceSpec(name.encode().ljust(16, b".")[-16:], page_bytes, 16)
-        made.append(Client(agent.socket, spaces=[space], deadline_s=5.0))
+        made.append(Client(agent.socket, spaces=[space], deadline_s=30.0))
         return made[-1]
 
     yield make
@@ -114,7 +114,7 @@ def test_every_bit_comes_back_from_disk(tmp_path: Path, client_of: Any) -> None:
         for dtype, client in clients.items():
             assert soon(lambda client=client: client.lookup(KEYS).pending == BLOCKS)
             came = torch.zeros_like(went[dtype])
-            assert TorchPages(client, came).load(KEYS, range(BLOCKS), wait_s=10.0) == BLOCKS
+            assert TorchPages(client, came).load(KEYS, range(BLOCKS), wait_s=30.0) == BLOCKS
             assert bits(came) == bits(went[dtype])
 
 

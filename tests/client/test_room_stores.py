@@ -22,12 +22,10 @@ PAGE = 4096
 SPACE = SpaceSpec(b"f" * 16, PAGE, 16)
 BLOCKS = 8
 
-pytestmark = pytest.mark.usefixtures("patient")
-
 
 @pytest.fixture
 def client(agent: Any, clock: Any) -> Iterator[Client]:
-    client = Client(agent.socket_path, spaces=[SPACE], deadline_s=2.0, clock=clock)
+    client = Client(agent.socket_path, spaces=[SPACE], deadline_s=30.0, clock=clock)
     while not client.attached:  # on a busy machine even a HELLO may be late
         time.sleep(0.01)
     yield client
@@ -82,7 +80,7 @@ def test_every_page_lands_in_its_place(agent: Any, client: Client, pages: Any) -
 
 
 def test_a_room_in_pieces_is_filled_in_order(agent: Any, client: Client) -> None:
-    other = Client(agent.socket_path, spaces=[SPACE], deadline_s=2.0)
+    other = Client(agent.socket_path, spaces=[SPACE], deadline_s=30.0)
     held = [other.store_prepare(chain(100 + n, 3)) for n in range(341)]  # all there is
     for ticket in held[::2]:
         other.finish_store(ticket, StoreOutcome.ABANDONED)

@@ -235,9 +235,9 @@ def test_without_an_agent_all_is_a_miss(make_rank: Any, tmp_path: Path) -> None:
     assert rank.storage.faults.total == 0
 
 
-def test_a_mute_agent_is_a_miss(agent: Any, make_rank: Any) -> None:
+def test_a_mute_agent_is_a_miss(agent: Any, make_rank: Any, hang: Any) -> None:
     rank = make_rank(extra={"deadline_s": 0.02, "disk_wait_s": 0.02})
-    agent.mute = True
+    hang(agent)
     keys = hashes(2)
     assert rank.storage.batch_get_v1(keys, rank.at([0, 1])) == [False, False]
     assert rank.storage.batch_set_v1(keys, rank.at([0, 1])) == [False, False]

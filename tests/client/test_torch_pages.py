@@ -18,7 +18,7 @@ SPACE = SpaceSpec(b"t" * 16, 2 * 16 * 64 * 2, 16)
 
 @pytest.fixture
 def client(agent: Any) -> Iterator[Client]:
-    client = Client(agent.socket_path, spaces=[SPACE], deadline_s=2.0)
+    client = Client(agent.socket_path, spaces=[SPACE], deadline_s=30.0)
     yield client
     client.close()
 

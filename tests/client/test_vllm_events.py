@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from engine_harness import soon
 from grouped_engine import KINDS, GroupedEngine
 from vllm_stand_ins import BLOCK, Request, step_output
 
@@ -172,13 +172,6 @@ def reported(sides: Any) -> Sequence[Any]:
     sides.scheduler.reported(sides.worker.take_report(), ())
     taken: Sequence[Any] = sides.scheduler.events.take()
     return taken
-
-
-def soon(ask: Any) -> Any:
-    until = time.monotonic() + 5
-    while not (answer := ask()) and time.monotonic() < until:
-        time.sleep(0.002)
-    return answer
 
 
 def test_an_engine_of_several_groups_tells_of_each(make_agent: Any) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from engine_harness import soon
 from grouped_engine import KINDS, GroupedEngine, Output, group_page, spaces_of
 from vllm_stand_ins import BLOCK, PAGE, Request
 
@@ -75,11 +76,11 @@ def request(name: str, tokens: int, begin: int = 0, **kwargs: Any) -> Request:
 
 def kept(agent: Any, kind: int, keys: list[bytes], rank: int = 0) -> list[bytes | None]:
     """What the agent has under each of these keys."""
-    client = Client(agent.socket_path, spaces=[spaces_of(rank)[kind]], deadline_s=5.0)
+    client = Client(agent.socket_path, spaces=[spaces_of(rank)[kind]], deadline_s=30.0)
     pages: list[bytes | None] = []
     for key in keys:
         page = bytearray(PAGE * len(KINDS[kind].groups))
-        pages.append(bytes(page) if client.load([key], [page], wait_s=5.0) else None)
+        pages.append(bytes(page) if client.load([key], [page], wait_s=30.0) else None)
     client.close()
     return pages
 
@@ -136,6 +137,7 @@ def test_preemption_aborts_failures_and_late_copies(
     assert len(engine.pool.free) == len(engine.pool.blocks) - 1  # all but the one for nobody
     if not failing:
         assert engine.faults.total == 0
+    assert soon(lambda: agent.stats()["open_loads"] == 0)
     check_all_that_is_kept(agent, engine)
 
 
@@ -182,7 +184,7 @@ def test_without_its_window_a_hit_ends_before_the_hole(
     (tmp_path / "other").mkdir()
     other = make_agent(tmp_path / "other")
     for which, upto in ((0, 10), (1, 6)):
-        client = Client(other.socket_path, spaces=[spaces_of(0)[which]], deadline_s=5.0)
+        client = Client(other.socket_path, spaces=[spaces_of(0)[which]], deadline_s=30.0)
         pages = kept(agent, which, keys[:upto])
         assert client.store(keys[:upto], [page for page in pages if page]).stored == upto
         client.close()
@@ -223,14 +225,7 @@ def test_the_same_question_gets_the_same_answer_from_the_same_pins(
     assert {second.scheduler.matched(asked, 0) for _ in range(5)} == {(7 * BLOCK, True)}
     assert agent.stats()["open_loads"] == len(KINDS)
     second.scheduler.finished(asked)
-    assert eventually(lambda: agent.stats()["open_loads"] == 0)
-
-
-def eventually(true: Any) -> bool:
-    until = time.monotonic() + 5
-    while not (answer := true()) and time.monotonic() < until:
-        time.sleep(0.002)
-    return bool(answer)
+    assert soon(lambda: agent.stats()["open_loads"] == 0)
 
 
 def test_a_load_that_fails_is_computed_and_not_asked_for_again(
@@ -327,9 +322,9 @@ def test_a_promise_taken_up_in_part_fails_whole(make_agent: Any, make_engine: An
     plan = second.scheduler.plan(empty_step())
     worker.load(plan)
     worker.after_forward(plan)
-    assert eventually(lambda: "b" in worker.finished()[1])
+    assert soon(lambda: "b" in worker.finished()[1])
     assert worker.take_failed() == {"b"}
-    assert eventually(lambda: agent.stats()["open_loads"] == 0)
+    assert soon(lambda: agent.stats()["open_loads"] == 0)
 
 
 def test_of_a_prompt_of_millions_of_tokens_the_beginning_is_promised(

@@ -138,7 +138,7 @@ def test_an_agent_that_goes_half_way_fails_the_step_and_the_blocks_are_reported(
 ) -> None:
     tokens = [900 + i for i in range(4 * BLOCK + 3)]
     keys = block_keys(tokens, BLOCK)
-    client = Client(agent.socket_path, spaces=[SPACE], deadline_s=5.0)
+    client = Client(agent.socket_path, spaces=[SPACE], deadline_s=30.0)
     pages = [page_of(tokens[: (n + 1) * BLOCK]) for n in range(4)]
     assert client.store(keys, pages).stored == 4
     client.close()
@@ -171,7 +171,7 @@ def test_an_engine_that_does_not_ask_for_its_layers_computes_and_is_served_whole
 ) -> None:
     """As one that replays a captured graph: it may have read the layers before they came."""
     tokens = [700 + i for i in range(2 * BLOCK + 3)]
-    client = Client(agent.socket_path, spaces=[SPACE], deadline_s=5.0)
+    client = Client(agent.socket_path, spaces=[SPACE], deadline_s=30.0)
     pages = [page_of(tokens[: (n + 1) * BLOCK]) for n in range(2)]
     assert client.store(block_keys(tokens, BLOCK), pages).stored == 2
     client.close()

@@ -8,6 +8,7 @@ blocks on the device, so that an engine loads again what it has had itself.
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,8 +19,12 @@ from engine_harness import BLOCK, ENGINE_TEST_S, AgentProcess, EngineProcess, co
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(ENGINE_TEST_S)]
 
-SETS = 24
-"""For each kind, each of them given to three engines: some two hundred in all."""
+SETS = int(os.environ.get("ONGGI_SETS", "24"))
+"""Of prompts for each kind, each given to three engines."""
+AGENT_DIES, AGENT_IS_BACK, EVERY = 12, 16, 24
+"""Of the sets that the second engine with Onggi is given: behind which its agent is killed, and
+starts again."""
+SEED = int(os.environ.get("ONGGI_SEED", "7"))
 BLOCKS = 220
 """On the device: for the longest set of prompts and little more."""
 
@@ -93,7 +98,7 @@ def tokens_of(said: list[dict[str, Any]]) -> list[Any]:
 @pytest.mark.parametrize("name", CASES)
 def test_every_token_is_as_without_onggi(start: Any, agent: AgentProcess, name: str) -> None:
     """The first engine by the plugin, which loads what pays; the second loads all there is."""
-    case, seed = CASES[name], 7 + list(CASES).index(name)
+    case, seed = CASES[name], SEED + list(CASES).index(name)
     sets = prompt_sets(seed)
 
     with start("", f"{name}-bare", case.family, **case.llm) as bare:
@@ -106,9 +111,9 @@ def test_every_token_is_as_without_onggi(start: Any, agent: AgentProcess, name: 
     agent.settle()
 
     def each(number: int) -> None:
-        if number == SETS // 2:
+        if number % EVERY == AGENT_DIES:
             agent.kill()
-        if number == SETS // 2 + 4:
+        if number % EVERY == AGENT_IS_BACK:
             agent.start()
 
     more = {**case.llm, "kv_transfer_config": connector()}
@@ -125,7 +130,7 @@ def test_every_token_is_as_without_onggi(start: Any, agent: AgentProcess, name: 
     ]
     before = [
         (cached, (len(prompt["ids"]) - 1) // BLOCK * BLOCK)
-        for prompts, one in zip(sets[: SETS // 2 + 1], said, strict=False)
+        for prompts, one in zip(sets[: AGENT_DIES + 1], said, strict=False)
         for prompt, cached in zip(prompts, one["cached"], strict=True)
     ]
     print(

@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from vllm_stand_ins import BLOCK, PAGE, SPACE, Request
+import pytest
+from engine_harness import soon
+from vllm_stand_ins import BLOCK, PAGE, SPACE, Request, step_output
 
 from onggi import Client, block_keys
 from onggi.connectors.vllm.scheduler import ANSWER_KEPT_S, MISS_KEPT_S
@@ -27,7 +29,7 @@ def ask(sides: Any, one: Request) -> tuple[int | None, bool]:
 
 def on_disk_alone(agent: Any) -> None:
     """The prompt's blocks, pushed out of a host tier of one extent."""
-    client = Client(agent.socket_path, spaces=[SPACE], deadline_s=2.0)
+    client = Client(agent.socket_path, spaces=[SPACE], deadline_s=30.0)
     assert client.store(block_keys(TOKENS, BLOCK), [bytes(PAGE)] * 8).stored == 8
     assert soon(lambda: len(agent.disk) == 8)
     keys = block_keys([7] * 256 * BLOCK, BLOCK)
@@ -115,7 +117,7 @@ def test_a_request_that_found_nothing_is_not_asked_about_in_every_step(
         assert sides.scheduler.matched(one, 0) == (0, False)
     assert len(agent.ops) == asked
     now[0] += MISS_KEPT_S
-    client = Client(agent.socket_path, spaces=[SPACE], deadline_s=2.0)
+    client = Client(agent.socket_path, spaces=[SPACE], deadline_s=30.0)
     assert client.store(block_keys(TOKENS, BLOCK), [bytes(PAGE)] * 8).stored == 8
     client.close()
     assert sides.scheduler.matched(one, 0) == (8 * BLOCK, False)  # it came while it queued
@@ -127,7 +129,7 @@ def test_a_request_that_queued_for_long_finds_what_was_stored_meanwhile(
     queued_s = [0.0]
     sides, one = make_sides(agent, clock=lambda: time.monotonic() + queued_s[0]), request()
     sides.scheduler.arrived(one)
-    client = Client(agent.socket_path, spaces=[SPACE], deadline_s=2.0)
+    client = Client(agent.socket_path, spaces=[SPACE], deadline_s=30.0)
     assert soon(lambda: Op.PREFETCH in agent.ops)
     assert client.store(block_keys(TOKENS, BLOCK), [bytes(PAGE)] * 8).stored == 8
     client.close()
@@ -143,11 +145,27 @@ def test_a_miss_costs_one_question(agent: Any, make_sides: Any) -> None:
     assert [op for op in agent.ops if op != Op.HELLO] == [Op.PREFETCH]
 
 
-def soon(check: Any, timeout_s: float = 10.0) -> bool:
-    """True once `check` holds."""
-    until = time.monotonic() + timeout_s
-    while time.monotonic() < until:
-        if check():
-            return True
-        time.sleep(0.005)
-    return False
+@pytest.mark.parametrize("answered", [True, False])
+def test_an_engine_without_requests_goes_on_until_the_pin_is_back_or_the_wait_over(
+    make_agent: Any, make_sides: Any, answered: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else an abort would leave its prompt pinned until the lease ends, or a hung agent keep the
+    engine busy."""
+    agent = make_agent(extents=1, segments=8)
+    on_disk_alone(agent)
+    sides, one = make_sides(agent), request()
+    agent.reads.clear()
+    assert ask(sides, one) == (8 * BLOCK, True)
+    assert not sides.scheduler.owed  # it is still wanted
+    assert not sides.scheduler.finished(one)
+    assert sides.scheduler.owed
+    if answered:
+        agent.reads.set()
+        while sides.scheduler.owed:  # vLLM makes steps while a connector has pending work
+            sides.scheduler.plan(step_output({}, {}))
+        assert soon(lambda: agent.stats()["open_loads"] == 0)
+    else:
+        later_s = time.monotonic() + 60.0
+        monkeypatch.setattr(sides.scheduler._client._link, "now_s", lambda: later_s)
+        assert not sides.scheduler.owed
+        agent.reads.set()

@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 import pytest
+from engine_harness import soon
 from tiny_engine import TinyEngine, run_until_idle
 from vllm_stand_ins import BLOCK, PAGE, SPACES, Request, page_of, step_output
 
@@ -16,7 +17,7 @@ KEYS = block_keys(TOKENS, BLOCK)
 
 
 def store(agent: Any, space: SpaceSpec, blocks: list[int], rank: int = 0) -> None:
-    client = Client(agent.socket_path, spaces=[space], deadline_s=5.0)
+    client = Client(agent.socket_path, spaces=[space], deadline_s=30.0)
     for number in blocks:
         parent = KEYS[number - 1] if number else bytes(16)
         page = page_of(TOKENS[: (number + 1) * BLOCK], rank)
@@ -54,7 +55,7 @@ def test_a_rank_whose_store_is_still_open_holds_the_promise_back_until_it_is_sea
     agent: Any, make_sides: Any
 ) -> None:
     store(agent, SPACES[0], list(range(6)), 0)
-    late = Client(agent.socket_path, spaces=[SPACES[1]], deadline_s=5.0)
+    late = Client(agent.socket_path, spaces=[SPACES[1]], deadline_s=30.0)
     ticket = late.store_prepare(KEYS)
     sides, one = make_sides(agent, ranks=2), Request("r", [*TOKENS, 1])
     sides.scheduler.arrived(one)
@@ -68,7 +69,7 @@ def test_a_rank_whose_store_is_still_open_holds_the_promise_back_until_it_is_sea
 
 def test_a_rank_whose_store_comes_too_late_leaves_a_miss(agent: Any, make_sides: Any) -> None:
     store(agent, SPACES[0], list(range(6)), 0)
-    late = Client(agent.socket_path, spaces=[SPACES[1]], deadline_s=5.0)
+    late = Client(agent.socket_path, spaces=[SPACES[1]], deadline_s=30.0)
     assert late.store_prepare(KEYS).granted
     sides, one = make_sides(agent, ranks=2, disk_wait_s=0.05), Request("r", [*TOKENS, 1])
     sides.scheduler.arrived(one)
@@ -79,7 +80,7 @@ def test_a_rank_whose_store_comes_too_late_leaves_a_miss(agent: Any, make_sides:
 
 def test_a_rank_that_dies_in_its_store_leaves_a_miss(agent: Any, make_sides: Any) -> None:
     store(agent, SPACES[0], list(range(6)), 0)
-    dying = Client(agent.socket_path, spaces=[SPACES[1]], deadline_s=5.0)
+    dying = Client(agent.socket_path, spaces=[SPACES[1]], deadline_s=30.0)
     assert dying.store_prepare(KEYS).granted
     dying.close()
     assert promised(make_sides(agent, ranks=2)) == (0, False)
@@ -148,13 +149,3 @@ def test_engines_at_once_on_one_agent_keep_and_load_only_right_bytes(
         run_until_idle(engine, lambda _: None)
         assert engine.sides.faults.total == 0
     assert sum(e.sides.tally.take().get("loaded_tokens_host", 0) for e in engines) > 0
-
-
-def soon(check: Any, timeout_s: float = 10.0) -> bool:
-    """True once `check` holds."""
-    until = time.monotonic() + timeout_s
-    while time.monotonic() < until:
-        if check():
-            return True
-        time.sleep(0.005)
-    return False

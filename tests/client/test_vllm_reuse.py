@@ -85,7 +85,7 @@ class Life:
 
 def kept(agent: Any, tokens: list[int]) -> list[bytes]:
     """The pages that the agent has for a prompt, as long as the run is."""
-    client = Client(agent.socket_path, spaces=[SPACE], deadline_s=5.0)
+    client = Client(agent.socket_path, spaces=[SPACE], deadline_s=30.0)
     keys = block_keys(tokens, BLOCK)
     pages = [bytearray(PAGE) for _ in keys]
     count = client.load(keys, pages)

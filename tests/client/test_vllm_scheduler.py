@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from engine_harness import soon
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from vllm_stand_ins import BLOCK, PAGE, SPACE, Request, step_output
@@ -21,7 +22,7 @@ TOKENS = list(range(1000, 1000 + 64 * BLOCK))
 def store(agent: Any, tokens: list[int], blocks: list[int]) -> None:
     """Keep these blocks of a prompt, by number."""
     keys = block_keys(tokens, BLOCK)
-    client = Client(agent.socket_path, spaces=[SPACE], deadline_s=2.0)
+    client = Client(agent.socket_path, spaces=[SPACE], deadline_s=30.0)
     for number in blocks:
         parent = keys[number - 1] if number else bytes(16)
         assert client.store([keys[number]], [bytes(PAGE)], parent=parent).refused == 0
@@ -368,12 +369,9 @@ def test_a_request_that_ends_while_its_load_comes_is_reported_without_one(
     assert not sides.scheduler.plan(step_output({}, {})).loads
     sides.scheduler.reported(Report(), ["r"])
     agent.reads.set()
-
-    def given_back() -> bool:
+    while sides.scheduler.owed:
         sides.scheduler.plan(step_output({}, {}))  # the next step takes in the late reply
-        return bool(agent.stats()["open_loads"] == 0)
-
-    assert soon(given_back)
+    assert soon(lambda: agent.stats()["open_loads"] == 0)
 
 
 def test_after_a_reset_nothing_old_is_found_and_nothing_running_is_kept(
@@ -418,17 +416,7 @@ def test_a_promise_that_cannot_be_taken_up_is_reported_as_failed(
 def crowd_out(agent: Any) -> None:
     """Fill a one-extent host tier with something else, once the disk has what was there."""
     assert soon(lambda: len(agent.disk) == 8)
-    client = Client(agent.socket_path, spaces=[SPACE], deadline_s=2.0)
+    client = Client(agent.socket_path, spaces=[SPACE], deadline_s=30.0)
     keys = block_keys([7] * 256 * BLOCK, BLOCK)
     assert client.store(keys, [bytes(PAGE)] * 256).stored == 256
     client.close()
-
-
-def soon(check: Any, timeout_s: float = 5.0) -> bool:
-    """True once `check` holds."""
-    until = time.monotonic() + timeout_s
-    while time.monotonic() < until:
-        if check():
-            return True
-        time.sleep(0.005)
-    return False

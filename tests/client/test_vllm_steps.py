@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
+from engine_harness import soon
 from tiny_engine import TinyEngine, run_until_idle
 from vllm_stand_ins import BLOCK, PAGE, SPACES, Memory, Sides, page_of
 
@@ -59,7 +60,7 @@ class SpoiltLoad:
 def check_all_that_is_kept(agent: Any, engine: TinyEngine) -> int:
     """Every block the agent holds has the bytes of its tokens. Returns how many were looked at."""
     ranks = len(engine.memories)
-    client = Client(agent.socket_path, spaces=SPACES[:ranks], deadline_s=5.0)
+    client = Client(agent.socket_path, spaces=SPACES[:ranks], deadline_s=30.0)
     looked = 0
     for live in engine.done:
         tokens = live.request.all_token_ids
@@ -67,7 +68,7 @@ def check_all_that_is_kept(agent: Any, engine: TinyEngine) -> int:
         for number, key in enumerate(keys):
             for rank in range(ranks):
                 page = bytearray(PAGE)
-                if client.load([key], [page], wait_s=5.0, space=rank):
+                if client.load([key], [page], wait_s=30.0, space=rank):
                     right = page_of(tokens[: (number + 1) * BLOCK], rank)
                     assert bytes(page) == right, (live.request.request_id, number, rank)
                     looked += 1
@@ -181,13 +182,3 @@ def test_memory_stand_in_reads_what_it_wrote() -> None:
     memory.write(2, page_of([1]))
     assert memory.read(2) == page_of([1])
     assert memory.read(1) == bytes(PAGE)
-
-
-def soon(check: Any, timeout_s: float = 5.0) -> bool:
-    """True once `check` holds."""
-    until = time.monotonic() + timeout_s
-    while time.monotonic() < until:
-        if check():
-            return True
-        time.sleep(0.005)
-    return False

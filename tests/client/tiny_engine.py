@@ -71,7 +71,8 @@ class TinyEngine:
 
     @property
     def idle(self) -> bool:
-        return not (self.waiting or self.running or self.loading or self.held)
+        requests = self.waiting or self.running or self.loading or self.held
+        return not (requests or self.sides.scheduler.owed)
 
     # ---- a step
 

@@ -26,6 +26,8 @@ PAGE = 4096
 SPACES = [SpaceSpec(bytes([rank + 1]) * 16, PAGE, BLOCK) for rank in range(2)]
 SPACE = SPACES[0]
 LAYERS = ("l0", "l1")
+PATIENT_S = 30.0
+"""For a call to an agent that is a thread of the test."""
 
 
 @dataclass
@@ -97,7 +99,7 @@ class Sides:
     """A scheduler side and a worker side for each rank on one agent, as vLLM would make them."""
 
     def __init__(self, agent: Any, blocks: int = 256, ranks: int = 1, **kwargs: Any) -> None:
-        deadline_s = kwargs.pop("deadline_s", 2.0)
+        deadline_s = kwargs.pop("deadline_s", PATIENT_S)
         make_copier = kwargs.pop("copier", HostCopier)
         spaces = kwargs.pop("spaces", SPACES)
         kwargs.setdefault("disk_wait_s", 2.0)

@@ -28,8 +28,8 @@ import pytest
         ),
         (
             {"onggi.dev/memory": "16GB"},
-            "annotation onggi.dev/memory: '16GB' has the unknown unit 'GB'; write Gi (powers of"
-            " 1024) or G (powers of 1000)",
+            "annotation onggi.dev/memory: '16GB' has the unit 'GB', which is 2**30 bytes to"
+            " some and 10**9 to others; write 16Gi or 16G",
         ),
         (
             {"onggi.dev/memory": "1Mi"},

@@ -154,5 +154,5 @@ def test_without_a_limit_a_share_is_the_default(
     agents.append(agent)
     said = agent.wait_for("memory_share")
     assert said["memory_bytes"] == 1024 * MIB
-    assert "but there is none; taking the default" in said["message"]
+    assert "but there is none, so it is the default" in said["message"]
     assert agent.end() == 0

@@ -46,7 +46,7 @@ def nothing_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         ({"cpu_memory": "-2GiB"}, r"^cpu_memory is '-2GiB', which is negative"),
         ({"cpu_memory": "abc"}, r"^cpu_memory is 'abc', which is not a size; write a number and"),
         ({"cpu_memory": ""}, r"^cpu_memory is '', which is empty; write a size"),
-        ({"cpu_memory": "64MB"}, r"^cpu_memory is '64MB', which has the unknown unit 'MB'; write"),
+        ({"cpu_memory": "64MB"}, r"^cpu_memory is '64MB', which has the unit 'MB', which is 2"),
         ({"cpu_memory": 64 << 20}, r"^cpu_memory is 67108864, .* use up to .*; numbers are GiB$"),
         ({"cpu_memory": "999999GiB"}, r"^cpu_memory is '999999GiB', .*this machine, or this cont"),
         ({"cpu_memory": "1EiB"}, r"^cpu_memory is '1EiB', .* use up to \d+ bytes"),
@@ -54,7 +54,7 @@ def nothing_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
             {"gpu_memory": "1EiB"},
             r"^gpu_memory is '1EiB', .*; .*memory there is less: use up to \d+ bytes",
         ),
-        ({"gpu_memory": "64MB"}, r"^gpu_memory is '64MB', which has the unknown unit 'MB'"),
+        ({"gpu_memory": "64MB"}, r"^gpu_memory is '64MB', .*; write 64MiB or 64M; use a number"),
         ({"gpu_memory": -1}, r"^gpu_memory is -1; use a number of GiB"),
         ({"nvm_memory": "100TiB"}, r"^nvm_memory is '100TiB', .* more than a disk tier can be: "),
         (
@@ -63,7 +63,10 @@ def nothing_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         ),
         ({"nvm_memory": "1MiB"}, r"^nvm_memory is '1MiB', .*; use at least 67108864 bytes"),
         ({"nvm_memory": 0}, r"^nvm_memory is 0, 0 bytes; use at least 67108864 bytes"),
-        ({"nvm_memory": "1GB"}, r"^nvm_memory is '1GB', which has the unknown unit 'GB'"),
+        (
+            {"nvm_memory": "1GB"},
+            r"^nvm_memory is '1GB', .* 10\*\*9 to others; write 1GiB or 1G",
+        ),
         ({"nvm_path": ""}, r"^nvm_path is ''; name a folder"),
         ({"nvm_path": "a\0b"}, r"^nvm_path is 'a\\x00b'; name a folder"),
         (
@@ -247,7 +250,7 @@ class TestCache:
     @pytest.mark.parametrize(
         ("wrong", "said"),
         [
-            ({"memory": "64MB"}, r"^memory is '64MB', which has the unknown unit 'MB'; write Mi"),
+            ({"memory": "64MB"}, r"^memory is '64MB', which has the unit 'MB', .*; write 64MiB"),
             ({"memory": -1}, r"^memory is -1; use a whole number of bytes, or \"512MiB\""),
             ({"memory": 64}, r"^memory is 64, 64 bytes; use at least 16777216 bytes"),
             ({"memory": "0"}, r"^memory is '0'; give the bytes"),

@@ -120,7 +120,7 @@ def test_what_is_there_without_any_is_not_the_sequences() -> None:
     ("target", "most", "said"),
     [
         (0, 1, "target is 0; use a number of GiB"),
-        ("1GB", 1, "target is '1GB', which has the unknown unit 'GB'; write Gi"),
+        ("1GB", 1, "target is '1GB', which has the unit 'GB', .*; write 1GiB or 1G"),
         (1, 0, "most is 0; use a whole number from 1 on"),
     ],
 )

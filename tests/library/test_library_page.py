@@ -55,4 +55,6 @@ def test_the_example_runs_and_everything_is_the_same() -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "48 steps, 48MiB" in done.stdout
+    told = [line[:22] for line in done.stdout.splitlines()[1:9:4]]
+    assert told == ["put    12 of 48 steps;", "read   12 of 48 steps;"]
     assert done.stdout.endswith("example: ok identical=48/48\n")

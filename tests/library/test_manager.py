@@ -236,6 +236,21 @@ def test_without_a_disk_the_host_tier_is_all_there_is() -> None:
             assert same(manager.get(step), value(step))
 
 
+@pytest.mark.parametrize("lower", ["exact", "int8"])
+def test_a_callers_inference_mode_is_over_when_its_with_is(lower: str) -> None:
+    """What was made there is written to afterwards, by the caller and by a thread."""
+    with KVCacheManager(**SMALL | {"gpu_memory": "1MiB"}, lower=lower) as manager:
+        with torch.inference_mode():
+            for step in range(6):
+                manager.put(step, torch.full((65_536,), float(step)))
+            first = manager.get(0)
+        for step in range(6, 12):
+            manager.put(step, torch.full((65_536,), float(step)))
+        manager.prefetch(range(6))
+        first.add_(1)
+        assert [float(manager.get(step)[-1]) for step in range(12)] == [*map(float, range(12))]
+
+
 def test_the_picture_shows_each_tier(manager: KVCacheManager) -> None:
     for step in range(8):
         manager.put(step, value(step))
@@ -252,3 +267,4 @@ def test_the_picture_shows_each_tier(manager: KVCacheManager) -> None:
     assert f"index: {format_size(stats.books_bytes)}B here, " in shown
     assert "index: " in stats.svg()
     assert manager.stats().svg().count("<rect") == 6
+    assert stats._repr_svg_() == stats.svg()

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import gc
+import inspect
 import os
+import re
 import signal
 import subprocess
 import sys
 import tempfile
 import textwrap
+import time
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,8 +21,9 @@ import pytest
 
 torch: Any = pytest.importorskip("torch", reason="torch is not installed here")
 
-from onggi import KVCacheManager  # noqa: E402
+from onggi import BatchSizer, Client, KVCacheManager, SpaceSpec  # noqa: E402
 from onggi_library import in_process  # noqa: E402
+from onggi_library.context.context import TieredContext  # noqa: E402
 from onggi_library.in_process import PREFIX, InProcessAgent  # noqa: E402
 from onggi_library.manager.errors import Lost, Unreachable  # noqa: E402
 
@@ -67,7 +73,10 @@ def test_who_waits_for_the_tiers_of_a_manager_that_was_closed_is_told_so() -> No
 def test_a_second_manager_on_one_path_is_told_who_has_it(tmp_path: Path) -> None:
     with KVCacheManager(**SMALL, nvm_path=tmp_path, nvm_memory="64MiB") as first:
         first.put(1, PAGE)
-        with pytest.raises(ValueError, match=rf"which process {os.getpid()} since .* uses; give"):
+        with pytest.raises(
+            ValueError,
+            match=rf"which process {os.getpid()} since .* uses; close the manager that this pro",
+        ):
             KVCacheManager(**SMALL, nvm_path=tmp_path, nvm_memory="64MiB")
         assert torch.equal(first.get(1), PAGE)
 
@@ -101,6 +110,92 @@ def test_what_a_killed_process_left_is_removed_by_the_next(tmp_path: Path) -> No
         manager.put(1, PAGE)
         assert torch.equal(manager.get(1), PAGE)
     assert folders() == before
+
+
+def test_what_nobody_closed_is_closed_at_the_end_of_the_interpreter(tmp_path: Path) -> None:
+    """Two managers of an agent each, and a context and a manager of one that goes on."""
+    agent = InProcessAgent(memory=32 * MIB, extent=2 * MIB)
+    script = textwrap.dedent(
+        f"""
+        import torch
+        from pathlib import Path
+        from onggi import KVCacheManager
+        from onggi_library import in_process
+        from onggi_library.context.context import TieredContext
+        in_process.SHARED_MEMORY = Path({str(in_process.SHARED_MEMORY)!r})
+        own = {SMALL!r} | {{"nvm_path": {str(tmp_path)!r}, "nvm_memory": "64MiB"}}
+        managers = [
+            KVCacheManager(**own),
+            KVCacheManager(**own, name="run-1"),
+            KVCacheManager("1MiB", agent={str(agent.socket)!r}),
+        ]
+        for step in range(24):
+            for manager in managers:
+                manager.put(step, torch.full((65536,), step, dtype=torch.int32))
+        managers[0].prefetch(range(8))
+        context = TieredContext({str(agent.socket)!r}, layers=1, device_bytes="1MiB")
+        context.append(0, torch.ones(1, 2, 4096, 64), torch.ones(1, 2, 4096, 64))
+        print("there", flush=True)
+        """
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, timeout=100
+    )
+    assert (done.returncode, done.stdout) == (0, "there\n"), done.stderr
+    assert [line for line in done.stderr.splitlines() if not line.startswith("{")] == []
+    assert folders() == {agent.socket.parent}
+    client = Client(agent.socket, spaces=[SpaceSpec(b"f" * 16, 4096, 1)], deadline_s=5)
+    assert client.attach(60)
+    assert client.stats()["host_used_bytes"] == 0
+    client.close()
+    agent.close()
+    assert [path.name for path in tmp_path.iterdir()] == ["onggi-library-run-1"]
+    own: dict[str, Any] = SMALL | {"nvm_path": tmp_path, "nvm_memory": "64MiB"}
+    with KVCacheManager(**own, name="run-1") as manager:
+        assert manager.stats().lost_steps == 0
+        assert [int(manager.get(step)[0]) for step in range(24)] == [*range(24)]
+
+
+def forgotten(opened: list[KVCacheManager], path: Path) -> None:
+    """Returns once nothing of them is left; the thread that brings up may have had the last one."""
+    opened.clear()
+    gc.collect()  # their clients' sockets
+    until_s = time.monotonic() + 60
+    while [*folders(), *path.iterdir()] and time.monotonic() < until_s:
+        time.sleep(0.01)
+
+
+def test_one_that_nobody_has_any_more_ends_by_itself(tmp_path: Path) -> None:
+    manager = KVCacheManager(**SMALL, nvm_path=tmp_path, nvm_memory="64MiB")
+    for step in range(24):
+        manager.put(step, PAGE + step)
+    manager.prefetch(range(8))  # its thread lives on as long as the manager
+    opened = [manager]
+    del manager
+    with warnings.catch_warnings(record=True, action="always") as told:
+        forgotten(opened, tmp_path)
+    assert "a KVCacheManager was not closed" in [str(one.message) for one in told]
+    assert [*folders(), *tmp_path.iterdir()] == []
+
+
+def test_an_argument_that_there_is_not_is_told_with_the_one_that_was_meant() -> None:
+    for wrong, said in (
+        (
+            "gpu_mem",
+            "has no argument 'gpu_mem'; did you mean gpu_memory? It takes gpu_memory, cpu_",
+        ),
+        ("nvme_path", "did you mean nvm_path? It takes"),
+        ("quantize", "has no argument 'quantize'; it takes gpu_memory, cpu_memory, nvm_path, nvm_"),
+    ):
+        with pytest.raises(TypeError, match=re.escape(said)):
+            KVCacheManager(**{wrong: 1})
+    with pytest.raises(TypeError, match=r"^BatchSizer has no argument 'limit'; it takes target, m"):
+        BatchSizer(1, limit=2)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"^TieredContext has .*; did you mean device_bytes\?"):
+        TieredContext("/s", layers=1, device_byte=1)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"^Client has no argument 'space'; did you mean spaces\?"):
+        Client("/s", space=[])  # type: ignore[call-arg]
+    assert list(inspect.signature(BatchSizer).parameters) == ["target", "most"]
 
 
 def test_a_forked_child_is_told_to_make_its_own() -> None:

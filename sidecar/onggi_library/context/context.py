@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, Final
 
 from onggi import checks
+from onggi.arguments import named
 from onggi_library.attention.piece import Span
 from onggi_library.attention.tiles import Asking, Seen
 from onggi_library.attention.visible import Visibility
@@ -24,6 +25,7 @@ from onggi_library.context.report import Flow, Report, Tiers
 from onggi_library.context.saved import Saved, Shelf
 from onggi_library.context.share import Wanted
 from onggi_library.context.store import PageStore
+from onggi_library.endings import Ending
 from onggi_library.manager.sizes import asked
 from onggi_library.rounding import EXACT
 
@@ -44,6 +46,7 @@ class TieredContext:
     does not: attend and crop may be called again, and after append crop is to be called first.
     """
 
+    @named
     def __init__(
         self,
         socket: str | os.PathLike[str],
@@ -78,6 +81,7 @@ class TieredContext:
         self.flow, self._rounds = Flow(), 0
         self._held: Held | None = None
         self._integrity = Integrity()
+        self._ending = Ending(self)
 
     # ---- what there is
 
@@ -117,12 +121,7 @@ class TieredContext:
         geometry = geometry_of(keys, values, self._wanted.block_tokens, self._lower)
         with self._whole(torn=True):
             held = self._held or self._start(geometry, keys.shape[0], keys.device)
-            if geometry != held.geometry or keys.shape[0] != held.batch:
-                raise ValueError(
-                    f"layer {layer} got keys {tuple(keys.shape)} of {keys.dtype}; this context has "
-                    f"{held.batch} sequences and, in all layers, {held.geometry}: go on with what "
-                    "it was begun or saved with, or take an empty one"
-                )
+            held.check(layer, geometry, keys)
             held.layers[layer].append(keys, values, held.store)
 
     def attend(
@@ -173,16 +172,15 @@ class TieredContext:
         above all. Raises TypeError, ValueError, NoRoom, ContextLost."""
         checks.of_type("name", name, str)
         with self._whole():
-            held = self._started()
-            lengths = {*map(len, tokens), *(layer.length for layer in held.layers)}
-            if len(tokens) != held.batch or lengths != {self.length()}:
-                raise ValueError(
-                    f"tokens are of {len(tokens)} sequences with {sorted(lengths)} tokens; this "
-                    f"context has {held.batch} with {self.length()}"
-                )
-            saved = held.save(dict(fields), [list(map(int, row)) for row in tokens])
+            rows = [list(map(int, row)) for row in tokens]
+            saved = self._started().save(dict(fields), rows)
             with contextlib.closing(Shelf(self._socket, self._label)) as shelf:
                 shelf.put(name, saved)
+
+    def wait_until_written(self) -> None:
+        """What went down, and what was saved, is on the agent's disk. For an agent that nobody else
+        stores at. Raises NotInTime, ContextLost."""
+        self._started().store.until_written()
 
     def find(self, name: str) -> Saved | None:
         """What was saved under this name, by whatever process. Raises TypeError, ContextLost."""
@@ -244,9 +242,11 @@ class TieredContext:
             self._forget()
 
     def close(self) -> None:
-        """Give everything back, here and in the tiers; what was saved stays there."""
-        self._forget()
-        self._integrity.end(RuntimeError("it was closed"))
+        """Give everything back, here and in the tiers; what was saved stays there. A forked child's
+        call does nothing."""
+        if self._ending.comes():
+            self._forget()
+            self._integrity.end(RuntimeError("it was closed"))
 
     def __enter__(self) -> TieredContext:
         return self

@@ -120,6 +120,15 @@ class Held:
             waited_s=before.waited_s + side.lane.waited_s,
         )
 
+    def check(self, layer: int, geometry: Geometry, keys: Any) -> None:
+        """Raises ValueError for keys that are not of these sequences, or of another geometry."""
+        if geometry != self.geometry or keys.shape[0] != self.batch:
+            raise ValueError(
+                f"layer {layer} got keys {tuple(keys.shape)} of {keys.dtype}; this context has "
+                f"{self.batch} sequences and, in all layers, {self.geometry}: go on with what it "
+                "was begun or saved with, or take an empty one"
+            )
+
     # ---- changing
 
     def crop(self, length: int) -> None:
@@ -147,7 +156,14 @@ class Held:
     # ---- under a name
 
     def save(self, fields: dict[str, str | int], tokens: list[list[int]]) -> Saved:
-        """Have everything in the tiers, to stay there when this ends."""
+        """Have everything in the tiers, to stay there when this ends. Raises ValueError for tokens
+        that are not as many as there are."""
+        lengths, there = {*map(len, tokens)}, {layer.length for layer in self.layers}
+        if len(tokens) != self.batch or lengths | there != {self.layers[0].length}:
+            raise ValueError(
+                f"tokens are of {len(tokens)} sequences with {sorted(lengths | there)} tokens; "
+                f"this context has {self.batch} with {self.layers[0].length}"
+            )
         for layer in self.layers:
             layer.sweep(self.store)  # what is nobody's now is not to stay
         blocks = [layer.all_blocks(self.store) for layer in self.layers]

@@ -95,6 +95,10 @@ class PageStore:
         """So many were there before; they take room too."""
         self._ledger.add(self._cut(pages))
 
+    def until_written(self) -> None:
+        """All that was stored is on disk, where there is one. Raises NotInTime, ContextLost."""
+        self._carrier.until_written()
+
     def stats(self) -> dict[str, Any]:
         """See Client.stats."""
         return self._carrier.stats()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable
 from typing import Final
@@ -22,7 +23,8 @@ class Ahead:
     were asked for, on a thread that begins with the first and ends with close()."""
 
     def __init__(self, bring: Bring) -> None:
-        self._bring = bring
+        """bring: a method, whose object this does not keep alive."""
+        self._bring = weakref.WeakMethod(bring)
         self._changed = threading.Condition()
         self._waiting: deque[tuple[Step, int]] = deque()
         self._bytes: dict[int, int] = {}
@@ -66,14 +68,18 @@ class Ahead:
                 self._changed.wait()
 
     def close(self) -> None:
+        self.let_go()
+        if self._thread is not None:
+            self._thread.join()
+
+    def let_go(self) -> None:
+        """As close(), but for waiting: the thread ends after the value that it brings."""
         with self._changed:
             self._closed = True
             for _, serial in self._waiting:
                 del self._bytes[serial]
             self._waiting.clear()
             self._changed.notify_all()
-        if self._thread is not None:
-            self._thread.join()
 
     def _run(self) -> None:
         while True:
@@ -85,7 +91,9 @@ class Ahead:
                 step, serial = self._waiting.popleft()
                 self._coming = serial
             try:
-                self._bring(step, serial)
+                if (bring := self._bring()) is not None:
+                    bring(step, serial)
+                del bring
             finally:
                 with self._changed:
                     self._coming = 0

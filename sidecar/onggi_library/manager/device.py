@@ -19,6 +19,7 @@ from onggi_core.index.ids import NOWHERE
 from onggi_core.policy.choosers import Chooser
 from onggi_core.policy.ranking import Ranking
 from onggi_library.manager.hot import PASS_SHARE, HotSet
+from onggi_library.manager.lanes import new_bytes
 
 SLAB_SHARE: Final = 64
 """A slab is one part in so many of the budget, so that sizes share it in fair steps."""
@@ -220,7 +221,7 @@ class DeviceTier:
         if not slots:
             return False
         number, self._next_slab = self._next_slab, self._next_slab + 1
-        memory = torch.empty((slots, nbytes), dtype=torch.uint8, device=self._device)
+        memory = new_bytes(slots, nbytes, device=self._device)
         self._slabs[number] = _Slab(memory, [*range(slots - 1, -1, -1)])
         self._with_room.setdefault(nbytes, {})[number] = None
         self.taken_bytes += slots * nbytes

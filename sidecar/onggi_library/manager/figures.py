@@ -119,6 +119,10 @@ class Stats:
             f'font-family="sans-serif" font-size="12">\n{body}\n</svg>\n'
         )
 
+    def _repr_svg_(self) -> str:
+        """What a notebook shows."""
+        return self.svg()
+
     @property
     def _known(self) -> str:
         return (

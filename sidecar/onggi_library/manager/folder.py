@@ -76,8 +76,11 @@ def _locked(folder: Path, nvm_path: Path) -> Iterator[None]:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
     except BlockingIOError:
+        holder = read_holder(lock)
+        mine = holder.startswith(f"process {os.getpid()} ")
         raise ValueError(
-            f"nvm_path is {str(nvm_path)!r}, which {read_holder(lock)} uses; "
+            f"nvm_path is {str(nvm_path)!r}, which {holder} uses; "
+            f"{'close the manager that this process has there, or ' if mine else ''}"
             "give each manager a folder of its own"
         ) from None
     finally:

@@ -9,8 +9,16 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from typing import Any
 
 import torch
+
+
+def new_bytes(*shape: int, **kind: Any) -> torch.Tensor:
+    """That may be written to by any thread at any time, also where a caller whose put or get this
+    is made for is in torch's inference mode."""
+    with torch.inference_mode(mode=False):
+        return torch.empty(shape, dtype=torch.uint8, **kind)
 
 
 class Lanes:
@@ -33,11 +41,11 @@ class Lanes:
         caller.wait_stream(self._stream)
 
     def new_row(self, nbytes: int) -> torch.Tensor:
-        return torch.empty(nbytes, dtype=torch.uint8, device=self.device)
+        return new_bytes(nbytes, device=self.device)
 
     def new_host_row(self, nbytes: int) -> torch.Tensor:
         """Torch keeps pinned memory for the next one that asks."""
-        return torch.empty(nbytes, dtype=torch.uint8, pin_memory=self._stream is not None)
+        return new_bytes(nbytes, pin_memory=self._stream is not None)
 
     def copy_of(self, row: torch.Tensor, nbytes: int) -> torch.Tensor:
         """Of a row on the device, its first bytes."""

@@ -10,14 +10,16 @@ from typing import Any, Final, Literal
 
 import torch
 
+from onggi.arguments import named
 from onggi_core.policy.names import PolicyName
+from onggi_library.endings import Ending
 from onggi_library.manager import kept
 from onggi_library.manager.ahead import Ahead
-from onggi_library.manager.errors import CLOSED, DoesNotFit, Lost, Unreachable
+from onggi_library.manager.errors import CLOSED, Lost, Unreachable
 from onggi_library.manager.figures import Stats
 from onggi_library.manager.lanes import Lanes
 from onggi_library.manager.outfit import OwnAgent, device_of, device_tier, socket_of
-from onggi_library.manager.pages import PAGES_MAX, cut
+from onggi_library.manager.pages import check_whole, cut
 from onggi_library.manager.steps import Step, check_step, checked_steps
 from onggi_library.manager.tally import Tally
 from onggi_library.manager.values import Form, flatten, pack, unpack
@@ -30,6 +32,7 @@ LAST_STEPS: Final = 64
 class KVCacheManager:
     """Thread-safe. Not for a forked child, which is told so: make a manager of its own there."""
 
+    @named
     def __init__(
         self,
         gpu_memory: float | str = 1,
@@ -79,26 +82,20 @@ class KVCacheManager:
         self._lock = threading.RLock()
         self._closed = False
         self._tally = Tally(self._device, lost)
+        self._ending = Ending(self, self._ahead.let_go)
 
     # ---- values
 
     def put(self, step: Step, kv: Any) -> None:
-        """Keep a value: a tensor, or tuples, lists and dicts of tensors, as deep as one likes. It
+        """Keep a value: a tensor, or tuples, lists and dicts of tensors, up to 32 deep. It
         is copied, to host memory as well, before this returns. A step that was put before gets the
         new value. Raises TypeError and ValueError for what cannot be kept, and DoesNotFit; then the
         step is as it was."""
         self._check(step)
         form, tensors = flatten(kv)
-        pages = cut(form.nbytes)
-        if pages.pages > PAGES_MAX:
-            raise DoesNotFit(
-                f"a value of {form.nbytes} bytes is too large; put it as several steps of up to "
-                f"{PAGES_MAX} MiB",
-                value_bytes=form.nbytes,
-                room_bytes=PAGES_MAX << 20,
-            )
+        check_whole(form.nbytes)
         self._below.check(form)
-        row = self._lanes.new_row(pages.nbytes)
+        row = self._lanes.new_row(cut(form.nbytes).nbytes)
         with self._lanes.work():
             pack(tensors, form, row)
         serial = self._steps.new_serial()
@@ -181,7 +178,7 @@ class KVCacheManager:
     def close(self) -> None:
         """Give all memory back, and what lies on disk but under a name. Twice is as good as once.
         Raises Unreachable if steps with a name did not get to the disk."""
-        if self._closed or os.getpid() != self._pid:
+        if self._closed or not self._ending.comes():
             return
         self._closed = True
         self._ahead.close()

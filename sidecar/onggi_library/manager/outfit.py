@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,6 @@ class OwnAgent:
         nvm_memory: float | str | None,
         name: str | None,
     ) -> None:
-        self._path: Path | None = None
         self.kept: Path | None = None
         """The folder of the steps that outlive the process."""
         if nvm_path is None:
@@ -55,17 +55,16 @@ class OwnAgent:
         nbytes = own_tiers.disk_bytes(wanted, "nvm_path", said, ours)
         own_tiers.usable("nvm_path", said, ours)
         with own_tiers.told_of("nvm_path", said):
-            if name is None:
-                self._path = path
-                folder.make_empty(path)
-            else:
+            if name is not None:
                 self.kept = folder.of_name(path, name)
-        return {"disk": nbytes, "disk_path": ours}
+                return {"disk": nbytes, "disk_path": ours}
+            folder.make_empty(path)
+        afterwards = functools.partial(folder.remove, path)
+        return {"disk": nbytes, "disk_path": ours, "afterwards": afterwards}
 
     def close(self) -> None:
+        """Nothing is left but under a name, unless the disk hangs: then the next one removes it."""
         self._agent.close()
-        if self._path is not None:
-            folder.remove(self._path)
 
 
 def socket_of(

@@ -6,6 +6,8 @@ import struct
 from dataclasses import dataclass
 from typing import Final
 
+from onggi_library.manager.errors import DoesNotFit
+
 UNIT: Final = 4096
 """What the agent counts places in."""
 PAGE_MAX: Final = 1 << 20
@@ -30,6 +32,17 @@ class Cut:
     @property
     def nbytes(self) -> int:
         return self.page_bytes * self.pages
+
+
+def check_whole(nbytes: int) -> None:
+    """Raises DoesNotFit for a value that no number of pages holds."""
+    if cut(nbytes).pages > PAGES_MAX:
+        raise DoesNotFit(
+            f"a value of {nbytes} bytes is too large; put it as several steps of up to "
+            f"{PAGES_MAX} MiB",
+            value_bytes=nbytes,
+            room_bytes=PAGES_MAX * PAGE_MAX,
+        )
 
 
 def cut(nbytes: int) -> Cut:

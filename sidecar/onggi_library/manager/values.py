@@ -101,18 +101,14 @@ def check_leaf(leaf: Any, path: str) -> None:
         raise TypeError(f"{path} is on {leaf.device}; use a tensor on a cpu or cuda device")
     if leaf.is_conj() or leaf.is_neg():
         raise ValueError(f"{path} is a lazy conjugate; use resolve_conj().resolve_neg()")
-    if not leaf.is_contiguous():
-        shape, strides = tuple(leaf.shape), leaf.stride()
-        raise ValueError(f"{path} has shape {shape} and strides {strides}; use .contiguous()")
 
 
 def pack(tensors: list[torch.Tensor], form: Form, row: torch.Tensor) -> None:
     """The tensors' bytes into `row`, uint8 and at least as long as the form's."""
     for leaf, tensor in zip(leaves(form.tree), tensors, strict=True):
         if leaf.nbytes:
-            row[leaf.offset : leaf.offset + leaf.nbytes].copy_(
-                tensor.reshape(-1).view(torch.uint8), non_blocking=True
-            )
+            part = row[leaf.offset : leaf.offset + leaf.nbytes]
+            part.view(leaf.dtype).view(leaf.shape).copy_(tensor, non_blocking=True)
 
 
 def unpack(form: Form, row: torch.Tensor) -> Any:
@@ -131,7 +127,8 @@ def unpack(form: Form, row: torch.Tensor) -> Any:
             return dict(zip(tree.keys, below, strict=True))
         return tree.kind(below)
 
-    return build(form.tree)
+    with torch.inference_mode(mode=False):  # what a caller got there is the caller's afterwards too
+        return build(form.tree)
 
 
 def leaves(tree: Tree) -> Iterator[Leaf]:

@@ -1,6 +1,6 @@
 """Stock models of transformers with a context that does not fit on the device.
 
-    from onggi_library.transformers import OnggiCache
+    from onggi import OnggiCache
     model.set_attn_implementation("onggi")
     with OnggiCache(model.config, device_bytes=2**28, memory=2**32) as cache:
         model.generate(**inputs, past_key_values=cache)

@@ -8,6 +8,7 @@ from typing import Any, Final
 from transformers import Cache
 from transformers.cache_utils import CacheLayerMixin
 
+from onggi.arguments import named
 from onggi_library import own_tiers
 from onggi_library.context.attention_map import AttentionMap
 from onggi_library.context.context import BLOCK_TOKENS, TieredContext
@@ -56,6 +57,7 @@ class OnggiCache(Cache):  # type: ignore[misc]
     """For `generate(past_key_values=...)` and forward passes of models with the attention
     implementation "onggi". Close it, or use it in a `with`: its tiers are memory and disk."""
 
+    @named
     def __init__(
         self,
         config: Any,
@@ -122,8 +124,9 @@ class OnggiCache(Cache):  # type: ignore[misc]
 
     def save(self, name: str, input_ids: Any) -> None:
         """Keep what the cache has, under a name, for this and other processes with the same agent
-        or disk. input_ids: [batch, tokens] of the prompt, without padding, with whatever was
-        generated; at least as many as the cache has. Raises ValueError, NoRoom, ContextLost."""
+        or disk, where it is when this returns. input_ids: [batch, tokens] of the prompt, without
+        padding, with whatever was generated; at least as many as the cache has. Raises ValueError,
+        NoRoom, ContextLost, and NotInTime where the disk hangs."""
         length = self.context.length()
         if input_ids.dim() != 2 or input_ids.shape[1] < length:
             raise ValueError(
@@ -132,6 +135,8 @@ class OnggiCache(Cache):  # type: ignore[misc]
             )
         tokens = input_ids[:, :length].tolist()
         self.context.save(name, tokens, model_fields(self._config, self._model))
+        if self._agent is not None:
+            self.context.wait_until_written()
 
     def restore(self, name: str, input_ids: Any, device: Any = None) -> int:
         """Take what was saved under this name as far as input_ids begins with it, into this empty

@@ -7,6 +7,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Final, Generic, Protocol, TypeVar
 
+from onggi.connectors.vllm.unwanted import Unwanted
+
 OVERDUE_S: Final = 60.0
 """After the end of its lease a load that no worker has reported is forgotten: the pin is gone, and
 vLLM has dropped the step that should have told."""
@@ -34,6 +36,7 @@ class AwaitedLoads(ABC, Generic[L, T]):
     """T: what is remembered of a request."""
 
     def __init__(self, ranks: int) -> None:
+        self.unwanted = Unwanted()
         self._ranks = ranks
         self._loading: dict[int, L] = {}
         self._waiting: dict[str, int] = {}

@@ -247,9 +247,10 @@ class OnggiConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
 
     @hook(lambda: False)
     def has_pending_push_work(self) -> bool:
-        """Saves that still hold blocks: an engine without requests goes on until they have ended,
-        so that its prefix cache can be reset then."""
-        return self._pins.any
+        """Saves that still hold blocks, and pins that nobody wants: an engine without requests goes
+        on until they have ended, so that its prefix cache can be reset then, and the agent have its
+        pages back."""
+        return self._pins.any or (self._scheduler is not None and self._scheduler.owed)
 
     @hook(tuple)
     def take_events(self) -> Iterable[KVCacheEvent]:

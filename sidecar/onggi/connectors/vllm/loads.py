@@ -138,6 +138,7 @@ class Loads(AwaitedLoads[Loading, Tracked]):
         loading.dead = True
         if not loading.sent and loading.pending is not None:
             loading.pending.cancel()
+            self.unwanted.note([loading.pending])
         return True
 
     def _forget_if_overdue(self, loading: Loading) -> None:

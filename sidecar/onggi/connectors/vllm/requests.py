@@ -79,6 +79,11 @@ class Requests(ABC, Generic[R, L]):
     def _withdraw(self, tracked: R) -> None:
         """Give its promise back, if there is one."""
 
+    @property
+    def owed(self) -> bool:
+        """A pin that nobody wants any more may still come, and has to be given back."""
+        return self._loads.unwanted.any
+
     def sources(self, request: Any, external_tokens: int) -> tuple[int, int]:
         """Of the promised tokens, those from host memory and those from disk."""
         tracked = self._tracked.get(request.request_id)

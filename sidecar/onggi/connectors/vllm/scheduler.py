@@ -180,6 +180,7 @@ class Scheduler(Requests[Tracked, Loads]):
             self._client.finish_load(offer.load, LoadOutcome.UNUSED)
             if offer.pending is not None:
                 offer.pending.cancel()
+                self._loads.unwanted.note([offer.pending])
 
     def admitted(self, request: Any, table: Sequence[Sequence[int]], external_tokens: int) -> None:
         """The request has its blocks, in the only group; `external_tokens` of them are ours to

@@ -89,9 +89,9 @@ class Loads(AwaitedLoads[Loading, Tracked]):
     def _ended(self, loading: Loading, tracked: Mapping[str, Tracked]) -> None:
         offer = loading.offer
         if loading.dead:
-            offer.finish(LoadOutcome.UNUSED)
+            self._finish(offer, LoadOutcome.UNUSED)
         elif loading.right:
-            offer.finish(LoadOutcome.LOADED)
+            self._finish(offer, LoadOutcome.LOADED)
             self._used(loading)
         else:
             self._failed(offer, tracked.get(loading.request_id))
@@ -110,7 +110,7 @@ class Loads(AwaitedLoads[Loading, Tracked]):
         for part in short or offer.parts:
             got = part.load.blocks if part.load is not None and short else 0
             self._failures[part.kind].note(part.keys[got], self._now_s())
-        offer.finish(LoadOutcome.FAILED)
+        self._finish(offer, LoadOutcome.FAILED)
         if owner is not None:
             for part in offer.parts:
                 owner.saved[part.kind] = min(owner.saved[part.kind], part.first)
@@ -119,7 +119,11 @@ class Loads(AwaitedLoads[Loading, Tracked]):
         expires_s = loading.offer.expires_s
         if expires_s and expires_s + OVERDUE_S < self._now_s():
             self._drop(loading)
-            loading.offer.finish(LoadOutcome.FAILED)
+            self._finish(loading.offer, LoadOutcome.FAILED)
+
+    def _finish(self, offer: Offer, outcome: LoadOutcome) -> None:
+        offer.finish(outcome)
+        self.unwanted.note(part.pending for part in offer.parts)
 
 
 _NOWHERE: Final[tuple[Block, ...]] = ((),)

@@ -129,6 +129,7 @@ class HybridScheduler(Requests[Tracked, Loads]):
         offer, tracked.offer = tracked.offer, None
         if offer is not None:
             offer.finish(LoadOutcome.UNUSED)
+            self._loads.unwanted.note(part.pending for part in offer.parts)
 
     def admitted(self, request: Any, table: Sequence[Sequence[int]], external_tokens: int) -> None:
         """The request has its blocks, in each group; `external_tokens` of it are ours to fill. When
