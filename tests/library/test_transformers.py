@@ -127,8 +127,14 @@ def test_an_agent_of_its_own(tmp_path: Any) -> None:
     stock, ours = pair("llama")
     ids = prompt(1, 200)
     own = {"memory": 64 * MIB, "disk": 64 * MIB, "disk_path": tmp_path}
-    with OnggiCache(ours.config, device_bytes=MIB, block_tokens=BLOCK, **own) as cache:
-        assert torch.equal(generated(stock, ids, None)[0], generated(ours, ids, cache)[0])
+    given = {"device_bytes": MIB, "block_tokens": BLOCK, "model": "tiny"}
+    with OnggiCache(ours.config, **given, **own) as cache:
+        tokens = generated(ours, ids, cache)[0]
+        assert torch.equal(generated(stock, ids, None)[0], tokens)
+        cache.save("said", tokens)  # is on disk when it returns, and not only at the end
+        assert cache.context._held is not None
+        stats = cache.context._held.store.stats()
+        assert stats["pending_blocks"] == 0 < stats["disk_used_bytes"]
     with pytest.raises(ValueError, match="memory is 0; give the bytes"):
         OnggiCache(ours.config, device_bytes=MIB)
 
