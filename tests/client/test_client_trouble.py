@@ -65,7 +65,9 @@ class Workers:
 
 
 @pytest.mark.parametrize("trouble", ["restart", "killed", "kick", "mute"])
-def test_no_wrong_byte_no_error_and_hits_come_back(make_agent: Any, trouble: str) -> None:
+def test_no_wrong_byte_no_error_and_hits_come_back(
+    make_agent: Any, hang: Any, trouble: str
+) -> None:
     agent = make_agent(extents=1)
     client = Client(agent.socket_path, spaces=[SPACE], deadline_s=0.1)
     with Workers(client) as workers:
@@ -81,7 +83,7 @@ def test_no_wrong_byte_no_error_and_hits_come_back(make_agent: Any, trouble: str
             elif trouble == "kick":
                 agent.kick()
             else:
-                agent.mute = True
+                hang(agent)
                 time.sleep(0.2)
                 agent.mute = False
         time.sleep(0.5)
