@@ -18,13 +18,23 @@ QUEUE_MAX: Final = 4096
 Bring = Callable[[Step, int], None]
 
 
+def weakly(bring: Bring) -> Bring:
+    """A method that does not keep its object alive; nothing is brought where that is gone."""
+    method = weakref.WeakMethod(bring)
+
+    def bring_if_there(step: Step, serial: int) -> None:
+        if (there := method()) is not None:
+            there(step, serial)
+
+    return bring_if_there
+
+
 class Ahead:
     """`bring` is called with the step and serial of one value at a time, in the order in which they
     were asked for, on a thread that begins with the first and ends with close()."""
 
     def __init__(self, bring: Bring) -> None:
-        """bring: a method, whose object this does not keep alive."""
-        self._bring = weakref.WeakMethod(bring)
+        self._bring = bring
         self._changed = threading.Condition()
         self._waiting: deque[tuple[Step, int]] = deque()
         self._bytes: dict[int, int] = {}
@@ -91,9 +101,7 @@ class Ahead:
                 step, serial = self._waiting.popleft()
                 self._coming = serial
             try:
-                if (bring := self._bring()) is not None:
-                    bring(step, serial)
-                del bring
+                self._bring(step, serial)
             finally:
                 with self._changed:
                     self._coming = 0

@@ -14,7 +14,7 @@ from onggi.arguments import named
 from onggi_core.policy.names import PolicyName
 from onggi_library.endings import Ending
 from onggi_library.manager import kept
-from onggi_library.manager.ahead import Ahead
+from onggi_library.manager.ahead import Ahead, weakly
 from onggi_library.manager.errors import CLOSED, Lost, Unreachable
 from onggi_library.manager.figures import Stats
 from onggi_library.manager.lanes import Lanes
@@ -78,7 +78,7 @@ class KVCacheManager:
             raise
         self._below, self._steps, self._notes, lost = begun
         self._lanes = Lanes(where)
-        self._ahead = Ahead(self._bring_up)
+        self._ahead = Ahead(weakly(self._bring_up))
         self._lock = threading.RLock()
         self._closed = False
         self._tally = Tally(self._device, lost)
