@@ -66,7 +66,8 @@ class Switch:
 
 def switchable() -> type:
     """OnggiConnector, whose hooks look at the switch first."""
-    from onggi.connectors.vllm.connector import OnggiConnector, OnggiStep
+    from onggi.connectors.vllm.carried import OnggiStep
+    from onggi.connectors.vllm.connector import OnggiConnector
     from onggi.connectors.vllm.metadata import StepPlan
 
     answers = {**NOTHING, "build_connector_meta": lambda: OnggiStep(StepPlan())}

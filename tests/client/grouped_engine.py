@@ -102,7 +102,14 @@ class Live:
 
 class GroupedEngine:
     def __init__(
-        self, agent: Any, *, blocks: int, ranks: int = 1, copier: Any = HostCopier, hashes: int = 0
+        self,
+        agent: Any,
+        *,
+        blocks: int,
+        ranks: int = 1,
+        copier: Any = HostCopier,
+        hashes: int = 0,
+        **scheduler: Any,
     ) -> None:
         self.tally, self.faults, self.pins = Tally(), Faults("test"), Pins()
         self.pool = Pool(blocks)
@@ -126,6 +133,7 @@ class GroupedEngine:
             pins=self.pins,
             events=Events(hashes, ranks),
             weigh=False,
+            **scheduler,
         )
         self.copiers = [[[copier(m) for m in kind] for kind in x.maps] for x in self.memories]
         self.workers = [

@@ -337,3 +337,21 @@ def test_of_a_prompt_of_millions_of_tokens_the_beginning_is_promised(
     long = request("long", (KEYS_MAX + 9) * BLOCK)
     engine.scheduler.arrived(long)
     assert engine.scheduler.matched(long, 0) == (8 * BLOCK, True)
+
+
+def test_where_drafts_look_ahead_the_end_of_a_hit_is_computed(
+    make_agent: Any, make_engine: Any
+) -> None:
+    """Also of what the engine has itself: it has left out a block already."""
+    agent = make_agent()
+    first = make_engine(agent)
+    first.add(request("a", 8 * BLOCK + 1), 1)
+    run(first)
+    second = make_engine(agent, looks_ahead=True)
+    asked = request("b", 8 * BLOCK + 1)
+    assert second.scheduler.matched(asked, 0) == (7 * BLOCK, True)
+    assert second.scheduler.matched(asked, 5 * BLOCK) == (2 * BLOCK, True)
+    assert second.scheduler.matched(asked, 7 * BLOCK) == (0, False)
+    second.add(request("c", 8 * BLOCK + 1), 2)
+    run(second)
+    assert second.loaded_tokens == 7 * BLOCK

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -34,17 +34,33 @@ class EngineArgs:
         )
 
 
+FACTORY = "vllm.distributed.kv_transfer.kv_connector.factory"
+
+
+class Factory:
+    """As vLLM's KVConnectorFactory, for names."""
+
+    names: ClassVar[dict[str, tuple[str, str]]]
+
+    @classmethod
+    def register_connector(cls, name: str, module_path: str, class_name: str) -> None:
+        if name in cls.names:
+            raise ValueError(f"Connector '{name}' is already registered.")
+        cls.names[name] = (module_path, class_name)
+
+
 @pytest.fixture
 def engine_args(monkeypatch: pytest.MonkeyPatch) -> type[EngineArgs]:
     """A fresh class each time, since the plugin wraps it."""
     fresh = type("EngineArgs", (EngineArgs,), {})
     fresh.create_engine_config = EngineArgs.create_engine_config  # type: ignore[attr-defined]
-    modules = {
-        "vllm": ModuleType("vllm"),
-        "vllm.engine": ModuleType("vllm.engine"),
-        "vllm.engine.arg_utils": ModuleType("vllm.engine.arg_utils"),
-        "vllm.config": ModuleType("vllm.config"),
-    }
+    connectors = "vllm.distributed.kv_transfer.kv_connector"
+    parts = [connectors.rsplit(".", up)[0] for up in range(3)]
+    names = ["vllm", *parts, FACTORY, "vllm.engine", "vllm.engine.arg_utils", "vllm.config"]
+    modules = {name: ModuleType(name) for name in names}
+    modules[FACTORY].KVConnectorFactory = type(  # type: ignore[attr-defined]
+        "KVConnectorFactory", (Factory,), {"names": {}}
+    )
     modules["vllm.engine.arg_utils"].EngineArgs = fresh  # type: ignore[attr-defined]
     modules["vllm.config"].KVTransferConfig = SimpleNamespace  # type: ignore[attr-defined]
     for name, module in modules.items():
@@ -75,6 +91,20 @@ def test_registering_twice_wraps_once(engine_args: type[EngineArgs]) -> None:
     once = engine_args.create_engine_config
     plugin.register()
     assert engine_args.create_engine_config is once
+
+
+def test_several_connectors_find_ours_by_its_name(
+    engine_args: type[EngineArgs], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also where it is left to the user, and said twice."""
+    plugin.register()
+    plugin.register()
+    names = sys.modules[FACTORY].KVConnectorFactory.names
+    assert names == {"OnggiConnector": ("onggi.connectors.vllm", "OnggiConnector")}
+    extra = {"connectors": [{"kv_connector": "Theirs"}, {"kv_connector": "OnggiConnector"}]}
+    both = SimpleNamespace(kv_connector="MultiConnector", kv_connector_extra_config=extra)
+    assert made(engine_args, kv_transfer_config=both).kv_transfer_config is both
+    assert not caplog.records
 
 
 def test_it_stands_back_from_what_the_user_set(

@@ -31,8 +31,11 @@ class Live:
 
 
 class TinyEngine:
-    def __init__(self, sides: Sides, *, running_max: int = 3) -> None:
+    def __init__(self, sides: Sides, *, running_max: int = 3, drafts: bool = False) -> None:
+        """drafts: as with speculative decoding, what is to be said of a step is collected before
+        all of it is written, and of a pipeline only the last rank hears of that."""
         self.sides = sides
+        self.drafts = drafts
         self.memories = sides.memories
         self.free = list(range(sides.memories[0].blocks))
         self.running_max = running_max
@@ -102,11 +105,15 @@ class TinyEngine:
         for rank, worker in enumerate(workers):
             if not sync:
                 worker.load(plan)
-            worker.after_forward(plan)
+            if not self.drafts:
+                worker.after_forward(plan)
+            worker.computed(plan)
             sent |= self._all_said(self._said_sent, rank, worker.finished, 0)
             received |= self._all_said(self._said_received, rank, None, 1)
             errors |= worker.take_errors()
             report = report.merged(worker.take_report())
+            if self.drafts and rank not in self.sides.unasked:
+                worker.after_forward(plan)
         self._async_errors |= errors
         self.sides.scheduler.reported(report, received)
         for live in batch:

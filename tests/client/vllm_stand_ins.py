@@ -50,7 +50,11 @@ class Request:
 
 
 def step_output(
-    scheduled: dict[str, int], tables: dict[str, list[int]], preempted: set[str] | None = None
+    scheduled: dict[str, int],
+    tables: dict[str, list[int]],
+    preempted: set[str] | None = None,
+    *,
+    sync: bool = False,
 ) -> Any:
     """The parts of SchedulerOutput that are read."""
     state = SimpleNamespace(
@@ -60,6 +64,7 @@ def step_output(
         num_scheduled_tokens=scheduled,
         preempted_req_ids=preempted,
         kv_connector_block_state=state,
+        has_sync_kv_loads=sync,
     )
 
 
@@ -104,6 +109,8 @@ class Sides:
         spaces = kwargs.pop("spaces", SPACES)
         kwargs.setdefault("disk_wait_s", 2.0)
         layers = LAYERS if kwargs.pop("layerwise", False) else ()
+        self.unasked: set[int] = kwargs.pop("unasked", set())
+        """Ranks that are never told to save."""
         self.tally = Tally()
         self.faults = Faults("test")
         self.memories = [Memory(blocks) for _ in range(ranks)]
@@ -119,8 +126,9 @@ class Sides:
         self.workers = []
         for rank, copier in enumerate(self.copiers):
             client = Client(agent.socket_path, spaces=[spaces[rank]], deadline_s=deadline_s)
+            how: dict[str, Any] = {"layers": layers, "saves_unasked": rank in self.unasked}
             self.workers.append(
-                Worker(client, [copier], rank, self.faults, self.tally, sync=copier, layers=layers)
+                Worker(client, [copier], rank, self.faults, self.tally, sync=copier, **how)
             )
 
     @property

@@ -7,22 +7,19 @@ not cached, all of them answer "nothing".
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 from vllm.distributed.kv_events import KVCacheEvent
 from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorBase_V1,
-    KVConnectorHandshakeMetadata,
-    KVConnectorMetadata,
     KVConnectorRole,
     KVConnectorTransferResults,
-    KVConnectorWorkerMetadata,
     SupportsHMA,
 )
 from vllm.v1.metrics.cache_hit_source import CacheHitSource
 
 from onggi.connectors.vllm import start
+from onggi.connectors.vllm.carried import OnggiReport, OnggiStep, OnggiTold
 from onggi.connectors.vllm.guard import Faults, hook, log
 from onggi.connectors.vllm.hybrid.pins import Pins
 from onggi.connectors.vllm.hybrid.scheduler import HybridScheduler
@@ -30,27 +27,10 @@ from onggi.connectors.vllm.metadata import Report, StepPlan, Told
 from onggi.connectors.vllm.options import Options, read_options
 from onggi.connectors.vllm.publish import to_vllm
 from onggi.connectors.vllm.scheduler import MISS, Scheduler
+from onggi.connectors.vllm.siblings import has_the_handshake
 from onggi.connectors.vllm.stats import OnggiPromMetrics, OnggiStats
 from onggi.connectors.vllm.tally import Tally
 from onggi.connectors.vllm.worker import Worker
-
-
-@dataclass
-class OnggiStep(KVConnectorMetadata):  # type: ignore[misc]
-    plan: StepPlan
-
-
-@dataclass
-class OnggiReport(KVConnectorWorkerMetadata):  # type: ignore[misc]
-    report: Report
-
-    def aggregate(self, other: OnggiReport) -> OnggiReport:
-        return OnggiReport(self.report.merged(other.report))
-
-
-@dataclass
-class OnggiTold(KVConnectorHandshakeMetadata):  # type: ignore[misc]
-    told: Told
 
 
 def _nothing() -> None:
@@ -74,6 +54,8 @@ class OnggiConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         self._scheduler: Scheduler | HybridScheduler | None = None
         self._worker: Worker | None = None
         self._told: Told | None = None
+        self._ranks: dict[int, Told] | None = {}
+        """Those that the scheduler side has heard of in reports; None: a handshake said it all."""
         self._pins = Pins()
         self.options = self._read_options()
         policy = self._kv_transfer_config.kv_load_failure_policy
@@ -109,7 +91,9 @@ class OnggiConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
 
     @hook(_nothing)
     def get_handshake_metadata(self) -> OnggiTold | None:
-        return OnggiTold(self._told) if self._told is not None else None
+        if self._told is None or not has_the_handshake(self, self._vllm_config):
+            return None
+        return OnggiTold(self._told)
 
     # ---- worker: each step
 
@@ -136,11 +120,18 @@ class OnggiConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         if self._worker is not None and self._connector_metadata is not None:
             self._worker.after_forward(self._connector_metadata.plan)
 
+    @hook(_nothing)
+    def _computed(self) -> None:
+        if self._worker is not None and self._connector_metadata is not None:
+            self._worker.computed(self._connector_metadata.plan)
+
     @hook(KVConnectorTransferResults)
     def get_transfer_results(
         self,
         finished_req_ids: set[str],  # noqa: ARG002
     ) -> KVConnectorTransferResults:
+        """After each forward pass, before wait_for_save where drafts follow and after it else."""
+        self._computed()
         if self._worker is None:
             return KVConnectorTransferResults()
         sent, received = self._worker.finished()
@@ -161,7 +152,19 @@ class OnggiConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
     def set_xfer_handshake_metadata_pp_aware(
         self, metadata: dict[tuple[int, int], OnggiTold]
     ) -> None:
-        told = [metadata[rank].told for rank in sorted(metadata)]
+        ours = [one for _, one in sorted(metadata.items()) if isinstance(one, OnggiTold)]
+        if ours:  # else another connector's, which vLLM hands to all of several
+            self._ranks = None
+            self._begin([one.told for one in ours])
+
+    def _heard(self, told: dict[int, Told]) -> None:
+        """What ranks say of themselves in their first reports."""
+        if self._ranks is None or not told:
+            return
+        self._ranks |= told
+        self._begin([one for _, one in sorted(self._ranks.items())])
+
+    def _begin(self, told: list[Told]) -> None:
         self._scheduler = start.scheduler(
             self._vllm_config,
             self._kv_cache_config,
@@ -235,10 +238,11 @@ class OnggiConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
 
     @hook(_nothing)
     def update_connector_output(self, connector_output: Any) -> None:
-        if self._scheduler is None:
-            return
         meta = connector_output.kv_connector_worker_meta
         report = meta.report if isinstance(meta, OnggiReport) else Report()
+        if self._scheduler is None:
+            self._heard(report.told)
+            return
         self._scheduler.reported(report, connector_output.finished_recving or ())
 
     @hook(lambda: False)

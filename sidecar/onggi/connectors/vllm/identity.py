@@ -13,9 +13,10 @@ import platform
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from onggi.connectors.vllm.drafts import drafter
 from onggi.connectors.vllm.hybrid.kinds import Kind, StandBack, layer_specs
 from onggi.connectors.vllm.options import Options
-from onggi.connectors.weights import revision
+from onggi.connectors.weights import WeightsUnknown, revision
 
 Fields = dict[str, "str | int"]
 
@@ -110,6 +111,33 @@ def identity(
     if len(groups) > 1 or not kind.needs_all:
         fields["window"] = f"{kind.reach} {kind.chunk}"
         fields["groups"] = _digest([f"{g.layer_names} {g.kv_cache_spec}" for g in groups])
+    return fields | _of_drafter(vllm_config, options, str(fields["weights"]))
+
+
+_SAME_FOR_ANY_NUMBER: Final = frozenset({"eagle", "eagle3", "draft_model"})
+"""Methods whose layers write the same however many tokens they draft; others may not."""
+
+
+def _of_drafter(vllm_config: Any, options: Options, weights: str) -> Fields:
+    """Fields of what drafts, where its layers lie in the pages too. weights: of the model that it
+    drafts for, and its own where it is a part of that one."""
+    speculative = drafter(vllm_config)
+    if speculative is None:
+        return {}
+    draft = speculative.draft_model_config
+    if draft.model != vllm_config.model_config.model:
+        commit = getattr(getattr(draft, "hf_config", None), "_commit_hash", None)
+        try:  # the user's word is on the model, and stands for both where nothing else is known
+            weights = revision(draft.model, commit, "")
+        except WeightsUnknown:
+            weights = revision(draft.model, commit, options.revision)
+    fields: Fields = {
+        "drafter": str(speculative.method),
+        "drafter_weights": weights,
+        "drafter_quantization": str(getattr(draft, "quantization", None)),
+    }
+    if speculative.method not in _SAME_FOR_ANY_NUMBER:
+        fields["drafts"] = int(speculative.num_speculative_tokens)
     return fields
 
 

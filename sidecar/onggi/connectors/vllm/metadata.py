@@ -93,7 +93,7 @@ class Report:
     say so. seconds: job -> the longest time that a rank took for it. step: see StepPlan; 0: none.
     saves_over: job -> ranks that are done with it. kept: job -> its leading blocks that the agent
     has now (the fewest over the ranks). saves_dropped: jobs that were not even tried; the request
-    may offer them again.
+    may offer them again. told: rank -> what it is, in its first report.
     """
 
     loaded: dict[int, tuple[int, int]] = field(default_factory=dict)
@@ -102,6 +102,7 @@ class Report:
     seconds: dict[int, float] = field(default_factory=dict)
     step: int = 0
     kept: dict[int, int] = field(default_factory=dict)
+    told: dict[int, Told] = field(default_factory=dict)
 
     def merged(self, other: Report) -> Report:
         """Both ranks' reports as one."""
@@ -125,7 +126,9 @@ class Report:
             seconds,
             max(self.step, other.step),
             kept,
+            self.told | other.told,
         )
 
     def __bool__(self) -> bool:
-        return bool(self.loaded or self.saves_over or self.saves_dropped or self.step)
+        done = self.loaded or self.saves_over or self.saves_dropped
+        return bool(done or self.step or self.told)

@@ -8,6 +8,7 @@ with a line that says so.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import multiprocessing
 import os
@@ -32,6 +33,7 @@ def register() -> None:
     try:
         for sentence in unread_variables():
             log.warning("onggi: %s", sentence)
+        _give_a_name()
         if not os.environ.get(SOCKET_VARIABLE):
             if multiprocessing.parent_process() is None:  # once, and not for each rank
                 log.info(
@@ -50,6 +52,15 @@ def register() -> None:
         _wrap(EngineArgs)
     except Exception as error:  # noqa: BLE001 - see above
         log.error("onggi: could not register; the engine goes on without it", exc_info=error)
+
+
+def _give_a_name() -> None:
+    """vLLM finds the classes of several connectors (MultiConnector) by name when it counts what
+    they did, whatever module the configuration names: without it the engine would end."""
+    from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
+
+    with contextlib.suppress(ValueError):  # it has the name already
+        KVConnectorFactory.register_connector(CONNECTOR, MODULE, CONNECTOR)
 
 
 def _wrap(engine_args: Any) -> None:
@@ -81,7 +92,7 @@ def _fill(engine_args: Any) -> bool:
     present = engine_args.kv_transfer_config
     if present is not None:
         name = getattr(present, "kv_connector", None)
-        if name not in (CONNECTOR, OFFLOADING):
+        if name not in (CONNECTOR, OFFLOADING) and CONNECTOR not in _names_within(present):
             log.warning(
                 "onggi: not turned on: kv_transfer_config names %s already; take it out, or name %s"
                 " in it",
@@ -113,6 +124,12 @@ def _fill(engine_args: Any) -> bool:
     )
     log.info("onggi: connector turned on; agent expected at %s", os.environ[SOCKET_VARIABLE])
     return True
+
+
+def _names_within(kv_transfer_config: Any) -> list[str]:
+    """Of the connectors that one of several (MultiConnector) has."""
+    extra = getattr(kv_transfer_config, "kv_connector_extra_config", None) or {}
+    return [one.get("kv_connector", "") for one in extra.get("connectors", ())]
 
 
 def _why_not(config: Any) -> str:

@@ -22,10 +22,15 @@ from onggi_core.identity import Extra
 
 class Remembered(Protocol):
     """sources: tokens promised from host memory and from disk. frozen: the engine's caches were
-    reset under the request; its blocks are not for keeping."""
+    reset under the request; its blocks are not for keeping. reached: tokens that it has when it is
+    admitted, of the engine's own and of ours. doubted: it is saved again once it has more tokens
+    than so many."""
 
+    request: Any
     sources: tuple[int, int]
     frozen: bool
+    reached: int
+    doubted: int
 
 
 R = TypeVar("R", bound=Remembered)
@@ -54,6 +59,9 @@ class Requests(ABC, Generic[R, L]):
         self._adapters = Adapters()
         self._pace = Pace()
         self._tracked: dict[str, R] = {}
+        self._admitted: set[str] = set()
+        """Those asked about, until they are first scheduled."""
+        self._doubted: set[str] = set()
         self._life = ""
 
     # ---- what we know of a request
@@ -83,6 +91,38 @@ class Requests(ABC, Generic[R, L]):
     def owed(self) -> bool:
         """A pin that nobody wants any more may still come, and has to be given back."""
         return self._loads.unwanted.any
+
+    def _forget(self, request_id: str) -> R | None:
+        """It has ended."""
+        self._admitted.discard(request_id)
+        self._doubted.discard(request_id)
+        return self._tracked.pop(request_id, None)
+
+    def _asked(self, tracked: R, computed_tokens: int) -> None:
+        """The engine has so many tokens of it, and asks for more."""
+        tracked.reached = computed_tokens
+        self._admitted.add(tracked.request.request_id)
+
+    def _doubt(self, output: Any) -> None:
+        """Before a step is saved: of a request that begins with more than the engine and we gave
+        it, the rest is another connector's. If its load fails, which only the step's result says,
+        what the step computes is wrong, here and in those that begin with blocks of this one. So
+        nothing of either is saved until a token shows that the step was good."""
+        self._doubted = {name for name in self._doubted if self._is_doubted(name)}
+        for request_id in self._admitted & output.num_scheduled_tokens.keys():
+            self._admitted.discard(request_id)
+            one = self._tracked.get(request_id)
+            if one is None:
+                continue
+            by_others = one.request.num_computed_tokens > one.reached
+            waits_for = by_others and getattr(output, "has_sync_kv_loads", by_others)
+            if waits_for or (self._doubted and one.request.num_computed_tokens):
+                one.doubted = one.request.num_tokens
+                self._doubted.add(request_id)
+
+    def _is_doubted(self, request_id: str) -> bool:
+        one = self._tracked.get(request_id)
+        return one is not None and one.request.num_tokens <= one.doubted
 
     def sources(self, request: Any, external_tokens: int) -> tuple[int, int]:
         """Of the promised tokens, those from host memory and those from disk."""

@@ -44,7 +44,7 @@ class Saves:
         due = []
         for request_id, scheduled in output.num_scheduled_tokens.items():
             one = tracked.get(request_id)
-            if one is None or one.frozen:
+            if one is None or one.frozen or one.request.num_tokens <= one.doubted:
                 continue
             computed = one.request.num_computed_tokens + scheduled
             full = min(computed, len(one.request.all_token_ids)) // self._block_tokens

@@ -56,8 +56,10 @@ class Scheduler(Requests[Tracked, Loads]):
         clock: Clock = monotonic,
         weigh: bool = True,
         events: Events | None = None,
+        looks_ahead: bool = False,
     ) -> None:
-        """weigh: decline what is measured to be dearer to load than to compute."""
+        """weigh: decline what is measured to be dearer to load than to compute. looks_ahead: the
+        last block of a hit is computed (drafts.py)."""
         super().__init__(
             Judge(block_tokens, tally, disk_wait_s, weigh=weigh),
             faults=faults,
@@ -67,6 +69,7 @@ class Scheduler(Requests[Tracked, Loads]):
         )
         self._client = client
         self._block_tokens = block_tokens
+        self._left_out = int(looks_ahead)
         self._failures = Failures()
         self._loads = Loads(
             client, block_tokens, ranks, self._failures, self._judge, faults, tally, clock
@@ -94,6 +97,8 @@ class Scheduler(Requests[Tracked, Loads]):
         from the same pin. Never promises the last token, which must be computed.
         """
         tracked = self._track(request)
+        if tracked is not None:
+            self._asked(tracked, computed_tokens)
         if tracked is None or request.skip_reading_prefix_cache:
             return MISS
         if tracked.frozen and computed_tokens == 0:
@@ -145,9 +150,9 @@ class Scheduler(Requests[Tracked, Loads]):
         keys = tracked.keys.upto(most)
         keys = keys[: self._failures.first(keys, began_s)]
         tracked.known = tracked.saved = self._known(tracked, keys, local)
-        offer = None
-        if tracked.known > local:
-            wanted = keys[local : tracked.known]
+        offer, end = None, tracked.known - self._left_out
+        if end > local:
+            wanted = keys[local:end]
             offer = make_offer(
                 self._client,
                 self._judge,
@@ -194,6 +199,7 @@ class Scheduler(Requests[Tracked, Loads]):
             return
         tracked.offer = None
         tracked.saved = offer.local + blocks
+        tracked.reached = tracked.saved * self._block_tokens
         tracked.sources = offer.sources(blocks, self._block_tokens)
         self._loads.take_up(tracked, offer, table[0], blocks)
 
@@ -215,6 +221,7 @@ class Scheduler(Requests[Tracked, Loads]):
                     tracked.missed = NEVER_ASKED  # what it had stored may be there, or dropped
             self._client.tidy()
             self._pace_of(plan, output)
+            self._doubt(output)
             if not unconfirmed:
                 self._saves.plan(plan, output, self._tracked, self._client)
         except Exception as error:  # noqa: BLE001 - see above
@@ -236,7 +243,7 @@ class Scheduler(Requests[Tracked, Loads]):
 
     def finished(self, request: Any) -> bool:
         """The request ended. True: its blocks must wait until its saves have read them."""
-        tracked = self._tracked.pop(request.request_id, None)
+        tracked = self._forget(request.request_id)
         if tracked is None:
             return False
         self._withdraw(tracked)

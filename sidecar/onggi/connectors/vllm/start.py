@@ -16,6 +16,7 @@ from onggi.connectors.changed import say_what_changed
 from onggi.connectors.vllm.attaching import attach
 from onggi.connectors.vllm.copier import GroupsCopier, HostCopier, LayerCopier
 from onggi.connectors.vllm.cores import allowed, spare
+from onggi.connectors.vllm.drafts import drafter, looks_ahead, saves_unasked
 from onggi.connectors.vllm.events import Events
 from onggi.connectors.vllm.guard import Faults, log
 from onggi.connectors.vllm.hybrid.kinds import Kind, StandBack, kinds_of, layer_specs
@@ -81,7 +82,7 @@ def worker(
         plain=len(groups) == 1 and pages[0].kind.needs_all,
     )
     made = _worker(vllm_config, told, pages, options, faults, tally)
-    made.start()
+    made.start(told)
     return made, told
 
 
@@ -108,7 +109,12 @@ def _worker(
     cores = allowed()
     spare_core = spare(cores, torch.get_num_threads() * int(fields["tp_size"]))
     by_layers = told.plain and _layerwise(options, on_cpu=bool(fields["isa"]), spare=spare_core)
-    names = first.maps[0].layers if by_layers and not _graphs_hide_layers(vllm_config) else ()
+    names = first.maps[0].layers if by_layers and not _hides_layers(vllm_config) else ()
+    last = int(fields["pp_rank"]) == int(fields["pp_size"]) - 1
+    how: dict[str, Any] = {
+        "cores": cores,
+        "saves_unasked": saves_unasked(vllm_config, last_of_pipeline=last),
+    }
     row = int(fields["pp_rank"]) * int(fields["tp_size"]) + int(fields["tp_rank"])
     for space in told.spaces:
         log.info(
@@ -122,9 +128,9 @@ def _worker(
         )
     if told.plain:
         (copier,) = first.copiers
-        return Worker(client, [copier], row, faults, tally, sync=copier, layers=names, cores=cores)
+        return Worker(client, [copier], row, faults, tally, sync=copier, layers=names, **how)
     several = [GroupsCopier(each.copiers) for each in pages]
-    return Worker(client, several, row, faults, tally, cores=cores)
+    return Worker(client, several, row, faults, tally, **how)
 
 
 def scheduler(
@@ -164,6 +170,7 @@ def scheduler(
         "tally": tally,
         "weigh": options.load == "worth",
         "events": Events(_hash_tokens(vllm_config, kv_cache_config, first.unit), ranks),
+        "looks_ahead": looks_ahead(vllm_config),
     }
     if first.plain:
         return Scheduler(clients[0], first.unit, **common)
@@ -247,9 +254,11 @@ def _layerwise(options: Options, *, on_cpu: bool, spare: bool) -> bool:
     return spare or not on_cpu
 
 
-def _graphs_hide_layers(vllm_config: Any) -> bool:
-    """Whether whole forward passes may be replayed from a captured graph, which asks for no layer:
-    it would read them before they came."""
+def _hides_layers(vllm_config: Any) -> bool:
+    """Whether a forward pass may not ask for all of its layers: those of what drafts are read after
+    it, and one that is replayed whole from a captured graph reads them before they came."""
+    if drafter(vllm_config) is not None:
+        return True
     mode = vllm_config.compilation_config.cudagraph_mode
     return mode is not None and bool(mode.has_full_cudagraphs())
 

@@ -82,7 +82,7 @@ class Tracked:
     """known: leading blocks the agent had when last asked. missed: the question (local blocks, most
     blocks) that was last answered with nothing, and until when that stays the answer. saved:
     leading blocks that are there or were handed to the workers. saves: those under way, job -> its
-    first block. frozen: the engine's caches were reset under it; its blocks are not for keeping."""
+    first block. frozen, reached, doubted: see Remembered in requests.py."""
 
     request: Any
     keys: RequestKeys
@@ -94,3 +94,5 @@ class Tracked:
     sources: tuple[int, int] = (0, 0)
     saves: dict[int, int] = field(default_factory=dict)
     frozen: bool = False
+    reached: int = 0
+    doubted: int = 0

@@ -14,7 +14,7 @@ from onggi.client import Client
 from onggi.clock import Clock, monotonic
 from onggi.connectors.vllm.copier import Copier, LayerCopier, Load
 from onggi.connectors.vllm.guard import Faults, log
-from onggi.connectors.vllm.metadata import LoadJob, Report, StepPlan
+from onggi.connectors.vllm.metadata import LoadJob, Report, StepPlan, Told
 from onggi.connectors.vllm.mover import Mover
 from onggi.connectors.vllm.tally import Tally
 
@@ -47,13 +47,15 @@ class Worker:
         layers: Sequence[str] = (),
         cores: frozenset[int] = frozenset(),
         sync: LayerCopier | None = None,
+        saves_unasked: bool = False,
     ) -> None:
         """copiers: one for each kind of pages, as the client has spaces. sync: for loads that a
         step's forward pass needs; None: there are none, and failed loads are told by their request,
         since numbers of blocks do not name them. rank: this worker's row in a load job's pages.
         layers: their names in the order of the
         page, if the forward pass says which it needs next; it then runs while they come. cores:
-        where the mover may run, if it is to leave the engine's."""
+        where the mover may run, if it is to leave the engine's. saves_unasked: after_forward may
+        not be called, so a step is over when its forward pass is."""
         self._client = client
         self._mark = copiers[0].mark
         self._sync = sync
@@ -67,6 +69,10 @@ class Worker:
         self._waited: set[str] = set()
         """Layers that the forward pass has asked for since the loads began."""
         self._held_up_s = 0.0
+        self._saves_unasked = saves_unasked
+        self._computed: StepPlan | None = None
+        self._over: StepPlan | None = None
+        """Plans whose forward pass is over, and of whose step all is: the last ones."""
         self._step_failed = False
         self._errors: set[int] = set()
         self._received: set[str] = set()
@@ -76,8 +82,10 @@ class Worker:
         self._delayed: set[str] = set()
         self._report = Report()
 
-    def start(self) -> None:
-        """Prepare for the first load while the engine still starts."""
+    def start(self, told: Told) -> None:
+        """Prepare for the first load while the engine still starts. told: what to say of this rank
+        with the first step, which is news to a scheduler that no handshake reached."""
+        self._report.told[self._rank] = told
         self._mover.start()
 
     def fence(self, plan: StepPlan) -> None:
@@ -117,19 +125,37 @@ class Worker:
                 coming.blocks = 0
         self._held_up_s += self._now_s() - began_s
 
-    def after_forward(self, plan: StepPlan) -> None:
-        """Hand over this step's saves and its asynchronous loads.
+    def computed(self, plan: StepPlan) -> None:
+        """The forward pass is over: say what became of its loads, and begin those that requests
+        wait for. Called by each hook that comes after it; once is enough.
 
-        After a failed load the step has computed on garbage, in the request itself and in every
-        other that shares its blocks. Which those are is not worth finding out: none is saved, and
-        the scheduler offers the blocks again once they are computed.
+        Where drafts follow, vLLM collects what is to be said of a step before it has them, and
+        only then says that all is written: a failed load that is told with the next step would
+        leave a token that was computed on it.
         """
+        if plan is self._computed:
+            return
+        self._computed = plan
         self._end_loads()
         self._report.step = plan.step
         self._delayed |= plan.delayed
         for job in plan.loads:
             if job.asynchronous:
                 self._hand_over(job)
+        if self._saves_unasked:
+            self.after_forward(plan)
+
+    def after_forward(self, plan: StepPlan) -> None:
+        """All of this step is written: hand over its saves.
+
+        After a failed load the step has computed on garbage, in the request itself and in every
+        other that shares its blocks. Which those are is not worth finding out: none is saved, and
+        the scheduler offers the blocks again once they are computed.
+        """
+        self.computed(plan)
+        if plan is self._over:
+            return
+        self._over = plan
         failed, self._step_failed = self._step_failed, False
         if failed:
             self._report.saves_dropped |= {job.number for job in plan.saves}

@@ -26,7 +26,10 @@ class Offers:
         judge: Judge,
         events: Events,
         clock: Clock,
+        *,
+        looks_ahead: bool = False,
     ) -> None:
+        self._left_out = unit if looks_ahead else 0
         self._clients = clients
         self._kinds = kinds
         self._unit = unit
@@ -47,8 +50,13 @@ class Offers:
                 seen[question] = self._look(tracked, *question)
             return seen[question]
 
-        end = longest_hit(self._kinds, self._unit, local, most, lambda *q: look(*q).pending)
-        if end == local:
+        def pending(kind: int, first: int, end: int) -> int:
+            return look(kind, first, end).pending
+
+        end = longest_hit(self._kinds, self._unit, local, most, pending)
+        if self._left_out:
+            end = longest_hit(self._kinds, self._unit, local, end - self._left_out, pending)
+        if end <= local:
             return None
         here = longest_hit(self._kinds, self._unit, local, end, lambda *q: look(*q).ready)
         units, ready = (end - local) // self._unit, (here - local) // self._unit

@@ -50,9 +50,11 @@ class HybridScheduler(Requests[Tracked, Loads]):
         events: Events,
         clock: Clock = monotonic,
         weigh: bool = True,
+        looks_ahead: bool = False,
     ) -> None:
         """clients: one for each kind, with a space for each rank. unit: tokens that every hit is a
-        multiple of. weigh: decline what is measured to be dearer to load than to compute."""
+        multiple of. weigh: decline what is measured to be dearer to load than to compute.
+        looks_ahead: the last unit of a hit is computed (drafts.py)."""
         judge = Judge(unit, tally, disk_wait_s, weigh=weigh)
         super().__init__(judge, faults=faults, tally=tally, clock=clock, events=events)
         self._clients = clients
@@ -60,7 +62,9 @@ class HybridScheduler(Requests[Tracked, Loads]):
         self._unit = unit
         self._pins = pins
         self._failures = [Failures() for _ in kinds]
-        self._offers = Offers(clients, kinds, unit, self._failures, judge, events, clock)
+        self._offers = Offers(
+            clients, kinds, unit, self._failures, judge, events, clock, looks_ahead=looks_ahead
+        )
         self._loads = Loads(kinds, unit, ranks, self._failures, judge, tally, clock)
         self._saves = Saves(kinds, ranks, self._failures, pins, events)
         for kind, client in zip(kinds, clients, strict=True):
@@ -88,6 +92,8 @@ class HybridScheduler(Requests[Tracked, Loads]):
     def matched(self, request: Any, computed_tokens: int) -> Answer:
         """Tokens beyond `computed_tokens` that can be loaded, and that they must be waited for."""
         tracked = self._track(request)
+        if tracked is not None:
+            self._asked(tracked, computed_tokens)
         if tracked is None or request.skip_reading_prefix_cache:
             return MISS
         if tracked.frozen and computed_tokens == 0:
@@ -144,7 +150,7 @@ class HybridScheduler(Requests[Tracked, Loads]):
         if offer.local + external_tokens != offer.tokens:
             raise ValueError(f"{external_tokens} of {offer.tokens - offer.local} tokens were taken")
         self._loads.take_up(request.request_id, offer, table)
-        tracked.offer = None
+        tracked.offer, tracked.reached = None, offer.tokens
         tracked.sources = (offer.tokens - offer.local - offer.disk_tokens, offer.disk_tokens)
         for part in offer.parts:
             tracked.saved[part.kind] = part.first + len(part.keys)
@@ -170,6 +176,7 @@ class HybridScheduler(Requests[Tracked, Loads]):
             for client in self._clients:
                 client.tidy()
             self._pace_of(plan, output)
+            self._doubt(output)
             if all(client.attached for client in self._clients):
                 self._saves.plan(plan, output, self._tracked)
         except Exception as error:  # noqa: BLE001 - see above
@@ -188,7 +195,7 @@ class HybridScheduler(Requests[Tracked, Loads]):
 
     def finished(self, request: Any) -> bool:
         """The request ended. False: nobody waits for its saves, whose blocks are pinned."""
-        tracked = self._tracked.pop(request.request_id, None)
+        tracked = self._forget(request.request_id)
         if tracked is not None:
             self._withdraw(tracked)
             for _, asked in tracked.asked:

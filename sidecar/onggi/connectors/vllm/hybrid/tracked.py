@@ -106,7 +106,8 @@ class Loading:
 @dataclass
 class Tracked:
     """keys: for each kind. saved: for each kind the leading blocks that are there, were handed to
-    the workers or are given up. missed, asked, frozen: as for models of one kind."""
+    the workers or are given up. missed, asked, frozen, reached, doubted: as for models of one
+    kind."""
 
     request: Any
     keys: tuple[RequestKeys, ...]
@@ -116,3 +117,5 @@ class Tracked:
     missed: tuple[int, int, float] = NEVER_ASKED
     sources: tuple[int, int] = (0, 0)
     frozen: bool = False
+    reached: int = 0
+    doubted: int = 0
