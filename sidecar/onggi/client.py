@@ -13,7 +13,7 @@ import os
 from collections.abc import Sequence
 from typing import Any, Final
 
-from onggi import attaching, bulk, bulk_store, checks, discarding, locating
+from onggi import attaching, bulk, bulk_store, checks, discarding, locating, looking
 from onggi.arena import Arena
 from onggi.arguments import named
 from onggi.checks import held_pages, of_type, packed_keys
@@ -35,7 +35,6 @@ from onggi.session import Session
 from onggi_core.identity import ROOT
 from onggi_core.wire.frame import Op
 from onggi_core.wire.packed import pack_load, pack_store
-from onggi_core.wire.replies import Looked as LookedReply
 from onggi_core.wire.replies import StatsReply, StoreCompleted
 from onggi_core.wire.requests import (
     LoadComplete,
@@ -129,11 +128,16 @@ class Client:
         shown = session.shown if session is not None and not session.channel.hung_up else None
         if shown is not None and shown.look(keys):
             return Looked(len(keys), len(keys))
-        return self._look(self._link.begin(Op.LOOKUP, packed_keys(keys)), "LOOKUP")
+        return self.find(keys) or NOTHING
+
+    def find(self, keys: Sequence[bytes]) -> Looked | None:
+        """As lookup(), by the agent's own word; None when it is gone or late."""
+        asked = self._link.begin(Op.LOOKUP, packed_keys(keys))
+        return looking.answer(self._link, asked, "LOOKUP")
 
     def prefetch(self, keys: Sequence[bytes]) -> Looked:
         """As lookup(), and the agent starts to bring what lies on disk into host memory."""
-        return self._look(self.prefetch_begin(keys), "PREFETCH")
+        return self.prefetch_end(self.prefetch_begin(keys))
 
     def prefetch_begin(self, keys: Sequence[bytes]) -> Asked | None:
         """Send prefetch() and do other things; prefetch_end() has the answer."""
@@ -144,7 +148,7 @@ class Client:
 
     def prefetch_end(self, asked: Asked | None) -> Looked:
         """The answer to prefetch_begin(), within the deadline counted from there."""
-        return self._look(asked, "PREFETCH")
+        return looking.answer(self._link, asked, "PREFETCH") or NOTHING
 
     def misses(self, keys: Sequence[bytes], *, noted: bool = False) -> bool:
         """Whether, as the board tells, no tier holds the first block of this prompt; then there is
@@ -158,10 +162,6 @@ class Client:
         """Send a question and do other things: where blocks lie, in any order, 1,024 at most. It is
         no use of them. None: there is nobody to ask, or an agent of an earlier version."""
         return locating.begin(self._link, keys)
-
-    def _look(self, asked: Asked | None, what: str) -> Looked:
-        reply = self._link.end(asked, what) if asked is not None else None
-        return Looked(reply.ready, reply.pending) if isinstance(reply, LookedReply) else NOTHING
 
     def stats(self) -> dict[str, Any]:
         """What the agent says about itself; empty when it is gone or late."""

@@ -168,11 +168,13 @@ class Carrier:
 
     def lost(self, client: Client, keys: Sequence[bytes]) -> bool:
         """An agent that answers lacks a page, and no disk is away that may have it. Raises as
-        `says` while nobody knows."""
-        if self.holds(client, keys):
+        `says` while nobody knows: no answer in time looks like a page that is not there."""
+        if self.holds(client, keys) or not self._disk_answers():
             return False
-        closed = self.figures()["disk_breaker"] == "closed"
-        return closed and not self.holds(client, keys) and bool(client.stats())
+        until_s = time.monotonic() + WAIT_S
+        while (found := client.find(keys)) is None:
+            self._pause(until_s, f"say whether it keeps {len(keys)} pages")
+        return found.pending < len(keys) and self._disk_answers()
 
     # ---- waiting
 
@@ -213,6 +215,9 @@ class Carrier:
             if came:
                 until_s = time.monotonic() + WAIT_S
             self._pause(until_s, f"give {len(keys) - done} pages that it keeps")
+
+    def _disk_answers(self) -> bool:
+        return bool(self.figures()["disk_breaker"] == "closed")
 
     def _until(self, left: Callable[[dict[str, Any]], int], what: str) -> None:
         """Until nothing is left, as long as there is less and less."""

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from onggi_library.endings import Ending
+from onggi_sidecar import claims
 from onggi_sidecar.agent import Agent
 from onggi_sidecar.config import AgentConfig
 from onggi_sidecar.errors import StartRefused
@@ -143,14 +144,14 @@ class _Home:
         self._removing = threading.Lock()
         self.path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=SHARED_MEMORY))
         self._lock = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        claims.claim(self._lock)
 
     def remove(self) -> None:
         """Once or more often, from any thread."""
         with self._removing:
             if self._lock >= 0:
                 shutil.rmtree(self.path, ignore_errors=True)
-                os.close(self._lock)
+                claims.release(self._lock)
                 self._lock = -1
 
 

@@ -64,6 +64,8 @@ def round_off(values: Any, rounding: Rounding) -> tuple[Any, Any]:
             "lower='exact' to keep them"
         )
     scales = largest / STEPS
+    # back again the largest of all numbers would be a bit more than itself, which is infinite
+    scales = torch.where(torch.isfinite(scales * STEPS), scales, scales.nextafter(scales * 0))
     rounded = torch.where(scales > 0, exact / scales, 0.0).round_().clamp_(-STEPS, STEPS)
     off = (rounded * scales).to(values.dtype).float().sub_(exact)
     rounding.error_max = max(rounding.error_max, float(off.abs().max()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator
 
 import torch
@@ -15,6 +16,7 @@ class Integrity:
 
     def __init__(self) -> None:
         self._fault: BaseException | None = None
+        self._pid = os.getpid()
         self._torn = False  # an append was cut short: layers may have different lengths
 
     def end(self, fault: BaseException) -> None:
@@ -25,7 +27,13 @@ class Integrity:
     def call(self, late: Callable[[], None], *, torn: bool | None, mending: bool) -> Iterator[None]:
         """A call, which ends the context if it fails. torn: whether layers may differ if the tiers
         are late, which the call can be made good of, and `late` is told; None: the context ends
-        then. mending: whether it makes good of an append that was cut short."""
+        then. mending: whether it makes good of an append that was cut short. Raises RuntimeError in
+        a forked child, which has no thread to bring pieces."""
+        if os.getpid() != self._pid:
+            raise RuntimeError(
+                f"this context is process {self._pid}'s, and this is its child {os.getpid()}; make "
+                "one here, or start children by spawn"
+            )
         if self._fault is not None:
             raise ContextLost(f"this context ended: {self._fault}") from self._fault
         if self._torn and not mending:

@@ -4,13 +4,13 @@ folders of managers with a name."""
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from onggi_sidecar import claims
 from onggi_sidecar.disk.folder import LOCK_NAME
 from onggi_sidecar.disk.segment import segment_number
 from onggi_sidecar.disk.table import TABLE_NAME
@@ -73,7 +73,7 @@ def _clear(folder: Path) -> None:
 def _locked(folder: Path, nvm_path: Path) -> Iterator[None]:
     lock = os.open(folder / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o660)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        claims.claim(lock)
         yield
     except BlockingIOError:
         holder = read_holder(lock)
@@ -84,4 +84,4 @@ def _locked(folder: Path, nvm_path: Path) -> Iterator[None]:
             "give each manager a folder of its own"
         ) from None
     finally:
-        os.close(lock)
+        claims.release(lock)

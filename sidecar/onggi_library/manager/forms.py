@@ -45,7 +45,7 @@ def _tree(text: Any) -> Tree:
         return None
     if text[0] in _KINDS:
         kind, keys, below = text
-        return Branch(_KINDS[kind], tuple(keys), tuple(_tree(one) for one in below))
+        return Branch.of(_KINDS[kind], tuple(keys), tuple(_tree(one) for one in below))
     name, shape, offset, nbytes = text
     dtype = getattr(torch, name)
     if not isinstance(dtype, torch.dtype):

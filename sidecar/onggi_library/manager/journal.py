@@ -21,6 +21,7 @@ from pathlib import Path
 from sys import getsizeof
 from typing import Any, Final
 
+from onggi_library.manager.errors import CLOSED
 from onggi_library.manager.forms import form_of, written
 from onggi_library.manager.values import Form
 
@@ -30,7 +31,8 @@ _FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXE
 _HEAD: Final = struct.Struct("<II")
 """Length and CRC-32 of what follows."""
 RECORD_BYTES_MAX: Final = 1 << 24
-"""A form of values.LEAVES_MAX tensors is some megabytes."""
+"""A form of values.LEAVES_MAX tensors is some megabytes. A longer record is refused, since whoever
+reads takes it for a torn end."""
 SLACK_RECORDS: Final = 100_000
 """Records of what is gone, beyond one a step that is there, before the file is written anew: some
 megabytes."""
@@ -82,8 +84,8 @@ class Notes:
 
 
 class Journal(Notes):
-    """Thread-safe. The folder is the caller's alone. Methods raise OSError, with nothing
-    written."""
+    """Thread-safe. The folder is the caller's alone. Methods raise OSError, ValueError for what
+    cannot be written, and RuntimeError after close(), with nothing written."""
 
     keeps = True
 
@@ -100,14 +102,15 @@ class Journal(Notes):
         self._lock = threading.Lock()
         self._known = known
         self._numbers: dict[Form, int] = {}
-        self._fd, self._size, self._records = -1, 0, 0
+        self._fd, self._records = -1, 0
         self._write_anew()
 
     def begin(self, serial: int, form: Form) -> None:
-        """Pages of this value may be there from now on. Raises ValueError for a form that cannot be
-        written."""
+        """Pages of this value may be there from now on."""
         with self._lock:
-            self._append(*self._form(form), ["b", serial, self._numbers[form]])
+            number, records = self._form(form)
+            self._append(*records, ["b", serial, number])
+            self._numbers[form] = number
             self._known.begun[serial] = form
 
     def put(self, step: int | str, serial: int) -> None:
@@ -130,8 +133,11 @@ class Journal(Notes):
 
     def close(self) -> None:
         with self._lock:
-            os.fsync(self._fd)
-            os.close(self._fd)
+            try:
+                os.fsync(self._fd)
+            finally:  # a put of another thread must not write to whatever has this number next
+                fd, self._fd = self._fd, -1
+                os.close(fd)
 
     def _forget(self, serial: int | None) -> None:
         """Its pages go too; until the file is written anew, it says that some may be left."""
@@ -141,35 +147,36 @@ class Journal(Notes):
             with contextlib.suppress(OSError):  # a full filesystem: the old file goes on
                 self._write_anew()
 
-    def _form(self, form: Form) -> list[list[Any]]:
-        if form in self._numbers:
-            return []
-        text = written(form)
-        self._numbers[form] = len(self._numbers)
-        return [["f", self._numbers[form], text]]
+    def _form(self, form: Form) -> tuple[int, list[list[Any]]]:
+        """Its number, which is its own once the records are written that say so."""
+        if (known := self._numbers.get(form)) is not None:
+            return known, []
+        number = len(self._numbers)
+        return number, [["f", number, written(form)]]
 
     def _append(self, *records: list[Any]) -> None:
         packed = b"".join(map(_packed, records))
+        if self._fd < 0:
+            raise RuntimeError(CLOSED)
         done = os.write(self._fd, packed)
         if done != len(packed):
-            os.ftruncate(self._fd, self._size)
+            os.ftruncate(self._fd, os.fstat(self._fd).st_size - done)
             raise OSError(f"{self._path} took {done} of {len(packed)} bytes")
-        self._size += done
         self._records += len(records)
 
     def _write_anew(self) -> None:
         """All at once, or not at all. Raises OSError."""
-        before = self._fd, self._size, self._records, self._numbers
+        before = self._fd, self._records, self._numbers
         aside = self._path.with_suffix(".new")
         aside.unlink(missing_ok=True)
-        self._fd, self._size, self._records, self._numbers = -1, 0, 0, {}
+        self._fd, self._records, self._numbers = -1, 0, {}
         try:
             self._fd = os.open(aside, _FLAGS, 0o660)
             self._append(*self._all())
             os.fsync(self._fd)
             aside.rename(self._path)
-        except OSError:
-            new, (self._fd, self._size, self._records, self._numbers) = self._fd, before
+        except BaseException:
+            new, (self._fd, self._records, self._numbers) = self._fd, before
             _close(new)
             raise
         _close(before[0])
@@ -185,7 +192,9 @@ class Journal(Notes):
         records: list[list[Any]] = [["v", VERSION, known.root, known.lower]]
         records += [["l", first, owner] for first, owner in known.lives]
         for serial, form in known.begun.items():
-            records += [*self._form(form), ["b", serial, self._numbers[form]]]
+            number, new = self._form(form)
+            self._numbers[form] = number
+            records += [*new, ["b", serial, number]]
         return records + [["p", serial, step] for step, serial in known.steps.items()]
 
 
@@ -202,19 +211,24 @@ def read(folder: Path, lower: str) -> Known | None:
     except FileNotFoundError:
         return None
     records = _records(whole)
+    unread = f"{folder / NAME} cannot be read; remove {folder}"
     try:
         kind, version, root, there = next(records)
     except (StopIteration, ValueError):
-        raise ValueError(f"{folder / NAME} cannot be read; remove {folder}") from None
+        raise ValueError(unread) from None
     if kind != "v" or version != VERSION or there != lower:
         raise ValueError(
             f"{folder / NAME} is of version {version} with lower={there!r}; this is version "
             f"{VERSION} with lower={lower!r}: use that, or another name"
         )
-    return _replay(records, Known(root, lower))
+    known = _replay(records, Known(root, lower))
+    if known is None:
+        raise ValueError(unread)
+    return known
 
 
-def _replay(records: Iterator[list[Any]], known: Known) -> Known:
+def _replay(records: Iterator[list[Any]], known: Known) -> Known | None:
+    """None for records that speak of what no record before them says."""
     forms: dict[int, Form] = {}
     for record in records:
         match record:
@@ -222,17 +236,24 @@ def _replay(records: Iterator[list[Any]], known: Known) -> Known:
                 known.lives.append((first, owner))
             case ["f", number, text]:
                 forms[number] = form_of(text)
-            case ["b", serial, number]:
+            case ["b", serial, number] if number in forms:
                 known.begun[serial] = forms[number]
-            case ["p", serial, step]:
+            case ["p", serial, step] if serial in known.begun:
                 known.steps[step] = serial
             case ["d", step]:
                 known.steps.pop(step, None)
+            case _:
+                return None
     return known
 
 
 def _packed(record: list[Any]) -> bytes:
     text = json.dumps(record, separators=(",", ":")).encode()
+    if len(text) > RECORD_BYTES_MAX:
+        raise ValueError(
+            f"a step's name, or the keys of a dict in its value, take {len(text)} bytes; a manager "
+            f"with a name writes up to {RECORD_BYTES_MAX} down: use shorter ones"
+        )
     return _HEAD.pack(len(text), zlib.crc32(text)) + text
 
 

@@ -103,7 +103,8 @@ class KVCacheManager:
         with self._lock:
             try:
                 self._notes.put(step, serial)
-            except OSError:
+            except Exception:
+                self._notes.gave_up(serial)
                 self._below.discard(serial, form)
                 raise
             before = self._steps.replace(step, serial, form)
@@ -145,8 +146,9 @@ class KVCacheManager:
         """The step is worth nothing any more. Raises KeyError for one that was not put."""
         self._check(step)
         with self._lock:
-            before = self._steps.remove(step)
+            self._steps.find(step)
             self._notes.discard(step)
+            before = self._steps.remove(step)
         self._forget(*before)
 
     def __contains__(self, step: object) -> bool:

@@ -109,5 +109,5 @@ def _tree_bytes(tree: Tree) -> int:
         return 0
     if isinstance(tree, Leaf):
         return sum(map(getsizeof, (tree, tree.shape, tree.offset, tree.nbytes)))
-    own = sum(map(getsizeof, (tree, tree.keys, tree.below, *tree.keys)))
+    own = sum(map(getsizeof, (tree, tree.keys, tree.marks, tree.below, *tree.keys)))
     return own + sum(map(_tree_bytes, tree.below))

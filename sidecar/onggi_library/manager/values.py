@@ -34,7 +34,13 @@ class Branch:
     kind: type
     keys: tuple[Any, ...]
     """Of a dict, in its order."""
+    marks: tuple[Any, ...]
+    """What tells apart keys that are equal: 1, True and 1.0 are."""
     below: tuple[Branch | Leaf | None, ...]
+
+    @classmethod
+    def of(cls, kind: type, keys: tuple[Any, ...], below: tuple[Tree, ...]) -> Branch:
+        return cls(kind, keys, tuple(map(_mark, keys)), below)
 
 
 Tree = Branch | Leaf | None
@@ -60,7 +66,7 @@ def flatten(value: Any) -> tuple[Form, list[torch.Tensor]]:
         if type(node) in _TREES:
             if depth == DEPTH_MAX:
                 raise ValueError(f"{path} is nested deeper than {DEPTH_MAX}; flatten the value")
-            return Branch(
+            return Branch.of(
                 type(node),
                 tuple(node) if type(node) is dict else (),
                 tuple([walk(one, where, depth + 1) for one, where in _below(node, path)]),
@@ -78,6 +84,12 @@ def flatten(value: Any) -> tuple[Form, list[torch.Tensor]]:
     if not tensors:
         raise ValueError(f"kv is {value!r:.60}, without a tensor in it; hand in at least one")
     return Form(tree, offset), tensors
+
+
+def _mark(key: Any) -> Any:
+    if isinstance(key, tuple):
+        return tuple(map(_mark, key))
+    return key.hex() if type(key) is float else type(key)
 
 
 def _below(node: Any, path: str) -> Iterator[tuple[Any, str]]:

@@ -5,7 +5,6 @@ drops it when its holder dies, and it holds between containers of one node, wher
 not mean the same. What stands in the lock file is for people only.
 """
 
-import fcntl
 import os
 from dataclasses import dataclass
 from enum import Enum
@@ -14,6 +13,7 @@ from typing import Final
 
 from onggi_core.engine.events import IoOutcome
 from onggi_core.geometry import ALIGN_BYTES
+from onggi_sidecar import claims
 from onggi_sidecar.disk.outcome import classify
 from onggi_sidecar.errors import DiskUnavailable, StartRefused
 from onggi_sidecar.group import give_to_group
@@ -44,7 +44,7 @@ class ClaimedFolder:
 
     def release(self) -> None:
         os.ftruncate(self.lock_fd, 0)
-        os.close(self.lock_fd)
+        claims.release(self.lock_fd)
 
 
 def claim_folder(root: Path, claim: Claim, holder: Holder) -> ClaimedFolder:
@@ -106,7 +106,7 @@ def _lock(folder: Path, holder: Holder) -> ClaimedFolder | str:
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     fd = os.open(folder / LOCK_NAME, flags, 0o660)
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        claims.claim(fd)
     except BlockingIOError:
         held_by = read_holder(fd)
         os.close(fd)
@@ -115,7 +115,7 @@ def _lock(folder: Path, holder: Holder) -> ClaimedFolder | str:
         write_holder(fd, holder)
     except OSError as refused:  # the text is for people: a full filesystem is no reason to give up
         if classify(refused) is not IoOutcome.NO_SPACE:
-            os.close(fd)
+            claims.release(fd)
             raise
     return ClaimedFolder(folder, fd)
 
