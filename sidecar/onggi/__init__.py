@@ -50,6 +50,7 @@ _LIBRARY: Final = {
     "OnggiCache": "onggi_library.transformers",
 }
 _COMES_WITH: Final = {"torch": "pip install torch", "transformers": "pip install -U transformers"}
+_EXTRA: Final = "pip install 'onggi[agent]' (from a checkout: pip install '.[agent]')"
 
 
 def __getattr__(name: str) -> Any:
@@ -62,5 +63,5 @@ def __getattr__(name: str) -> Any:
         lacks = str(missing.name)
         raise ImportError(
             f"{name} needs {lacks}, which is not installed here: "
-            f"{_COMES_WITH.get(lacks.split('.')[0], 'install Onggi with its extra agent')}"
+            f"{_COMES_WITH.get(lacks.split('.')[0], _EXTRA)}"
         ) from missing

@@ -12,6 +12,8 @@ from typing import Any, Final, NoReturn
 
 from onggi_core.variables import nearest
 
+EXIT_REFUSED: Final = 1
+"""An agent that cannot start as asked; as process.py's, which needs what may not be there."""
 EXIT_CONFIG: Final = 2
 """A wrong flag, variable or file field; argparse's own code for the same thing."""
 EXIT_PIPE: Final = 128 + signal.SIGPIPE
@@ -58,10 +60,26 @@ FOLDER is made if need be. An empty one is best: all in it comes on the engine's
 client in it is replaced."""
 
 
+NEEDS_EXTRA: Final = (
+    "onggi agent needs the extra agent: pip install 'onggi[agent]'"
+    " (from a checkout: pip install '.[agent]')"
+)
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run one command; its exit code."""
     signal.signal(signal.SIGTERM, _end_before_start)
     arguments = sys.argv[1:] if arguments is None else arguments
+    try:
+        return _command(arguments)
+    except ModuleNotFoundError as missing:
+        if arguments[:1] != ["agent"] or (missing.name or "onggi").startswith("onggi"):
+            raise  # a part of ours is not there: a bug, or half an installation
+        print(f"{NEEDS_EXTRA}; here is no {missing.name}", file=sys.stderr)
+        return EXIT_REFUSED
+
+
+def _command(arguments: list[str]) -> int:
     parser = _parser(arguments[:1])
     if not arguments:
         parser.print_help(sys.stderr)

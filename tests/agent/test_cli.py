@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from agent_process import REPOSITORY, SMALL, AgentProcess, StartAgent
 
+import onggi as onggi_client
 from onggi_sidecar import cli
 from onggi_sidecar.agent_help import EXIT_CODES, MEANS, agent_help
 from onggi_sidecar.cli import AGENT_FLAGS, COMMANDS, EXIT_PIPE
@@ -172,3 +173,51 @@ def test_an_agents_own_broken_pipe_is_a_fault(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(cli, "_agent", breaks)
     with pytest.raises(BrokenPipeError):
         cli.main(["agent"])
+
+
+@pytest.mark.parametrize("arguments", [(), ("--help",), ("--memroy", "1GiB")])
+def test_without_its_extra_the_agent_says_how_to_install_it(arguments: tuple[str, ...]) -> None:
+    """-S: nothing but the standard library, as after a plain `pip install .`."""
+    ended = subprocess.run(
+        [sys.executable, "-S", "-m", "onggi_sidecar", "agent", *arguments],
+        env={"PYTHONPATH": str(REPOSITORY / "sidecar"), "PATH": ""},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert ended.returncode == cli.EXIT_REFUSED == 1
+    assert ended.stderr.startswith(f"{cli.NEEDS_EXTRA}; here is no ")
+    assert ended.stderr.count("\n") == 1
+    assert "pip install 'onggi[agent]'" in ended.stderr
+
+
+@pytest.mark.parametrize("missing", ["onggi_core.nothing", None])
+def test_a_part_of_onggis_own_that_is_missing_is_a_fault(
+    monkeypatch: pytest.MonkeyPatch, missing: str | None
+) -> None:
+    def lacks(_: object) -> int:
+        raise ModuleNotFoundError(name=missing)
+
+    monkeypatch.setattr(cli, "_agent", lacks)
+    with pytest.raises(ModuleNotFoundError):
+        cli.main(["agent"])
+
+
+@pytest.mark.parametrize(
+    ("missing", "right"),
+    [
+        ("torch", "pip install torch"),
+        ("xxhash", "pip install 'onggi[agent]' (from a checkout: pip install '.[agent]')"),
+    ],
+)
+def test_the_library_says_how_to_install_what_it_lacks(
+    monkeypatch: pytest.MonkeyPatch, missing: str, right: str
+) -> None:
+    def lacks(_: str) -> None:
+        raise ModuleNotFoundError(name=missing)
+
+    monkeypatch.setattr("onggi.import_module", lacks)
+    with pytest.raises(ImportError) as told:
+        _ = onggi_client.KVCacheManager
+    said = f"KVCacheManager needs {missing}, which is not installed here: {right}"
+    assert str(told.value) == said
