@@ -147,6 +147,7 @@ class Agent:
             stack.callback(opened.room.watch(self._budgets.disk_bytes, self._tally))
             self._tally.fault("table_damaged", opened.found.report.damaged_blocks)
             self._disk = make_disk_tier(opened, arena, mailbox, config)
+            stack.callback(self._disk.close)
         self._engine = make_engine(config, arena, opened)
         shell = Shell(self._engine, disk=self._disk, toucher=toucher, clock=time.monotonic)
         while opened is not None and opened.found.adopted:

@@ -256,3 +256,23 @@ def test_a_forked_child_is_told_that_a_context_is_its_parents() -> None:
             assert torch.allclose(context.attend(0, queries), before, atol=1e-5)
     finally:
         agent.close()
+
+
+def test_an_end_closes_every_file_so_that_the_disk_has_its_room_again(tmp_path: Path) -> None:
+    """A file that was removed takes its room until nobody has it open."""
+    for name in ("run-1", None):
+        with named(tmp_path, name=name) as manager:
+            manager.put(1, VALUE)
+            manager._below.tiers.wait_until_written()
+            assert open_below(tmp_path)
+        assert open_below(tmp_path) == []
+
+
+def open_below(path: Path) -> list[str]:
+    there = [os.readlink(f"/proc/self/fd/{fd}") for fd in open_files()]
+    return [one for one in there if one.startswith(str(path))]
+
+
+def open_files() -> list[str]:
+    """Without the one that was open for looking."""
+    return [fd for fd in os.listdir("/proc/self/fd") if os.path.lexists(f"/proc/self/fd/{fd}")]

@@ -103,6 +103,12 @@ class Segments:
             del self._devices[number]
             device.close()
 
+    def close(self) -> None:
+        """The files stay, and nobody here has them open any more."""
+        with self._making:
+            while self._devices:
+                self._devices.popitem()[1].close()
+
     def _next(self) -> int | None:
         """The engine takes segments in order, so the lowest one missing is next."""
         if len(self._devices) >= self._ahead_max:

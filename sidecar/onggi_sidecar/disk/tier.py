@@ -150,6 +150,13 @@ class DiskTier:
         wait_s = max(0.1, deadline_s - self._clock())
         return self.table.seal(self._wall_clock(), wait_s=wait_s) and not still_running
 
+    def close(self) -> None:
+        """After stop(): close the files, whose room comes back only then where they are removed. A
+        job that hangs goes on with those it has."""
+        if self.workers.ended:
+            self.segments.close()
+            self.table.close()
+
     def _count(self, outcomes: Sequence[IoOutcome]) -> None:
         for outcome in outcomes:
             self.counts.faults[outcome] += 1

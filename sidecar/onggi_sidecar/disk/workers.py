@@ -100,6 +100,11 @@ class Workers:
             thread.join(max(0.0, deadline_s - self._clock()))
         return sum(thread.is_alive() for thread in self._threads)
 
+    @property
+    def ended(self) -> bool:
+        """No thread runs any more."""
+        return not any(thread.is_alive() for thread in (*self._threads, self._watch))
+
     def _next(self, number: int, ended: Job | None) -> Job | None:
         """After one job the next for a thread, waiting for it; None at the end."""
         with self._wake:
