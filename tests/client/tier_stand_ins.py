@@ -14,6 +14,7 @@ import time
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from types import ModuleType, SimpleNamespace
 from typing import Any, ClassVar
 
@@ -387,12 +388,15 @@ def classes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
         stand_in(monkeypatch)
     elif why := imported():
         pytest.skip(why)
-    from vllm.v1.kv_offload import base
-    from vllm.v1.kv_offload.tiering.base import TransferJob as Job
-
+    # by their names: as an attribute of its package a module stays the wheel's once that was loaded
+    base = import_module("vllm.v1.kv_offload.base")
+    tiering = import_module("vllm.v1.kv_offload.tiering.base")
     context = getattr(base, "ReqContext", ReqContext)
     yield SimpleNamespace(
-        ReqContext=context, TransferJob=Job, LookupResult=base.LookupResult, Medium=base.Medium
+        ReqContext=context,
+        TransferJob=tiering.TransferJob,
+        LookupResult=base.LookupResult,
+        Medium=base.Medium,
     )
     if request.param == "wheel":
         from vllm.v1.kv_offload.tiering.factory import SecondaryTierFactory as Factory
