@@ -8,7 +8,6 @@ from onggi_core.engine.events import Asked
 from onggi_core.wire.cut import Cutter, Frame
 from onggi_core.wire.frame import FATAL, Op, Status, WireError, refusal
 from onggi_core.wire.requests import decode_request
-from onggi_sidecar.log import warn
 
 if TYPE_CHECKING:
     from onggi_sidecar.server import Server
@@ -191,8 +190,7 @@ class Connection:
             self._write(raw)
 
     def refuse(self, op: int, request_id: int, status: Status, sentence: str) -> None:
-        self._tally.fault("bad_frame" if status in FATAL else "bad_request")
-        warn("client_refused", sentence, session=self.session, status=status.name)
+        self._server.refusals.count(op, status, sentence, session=self.session)
         self.send(refusal(op, status, request_id, sentence))
 
     def _write(self, raw: bytes) -> None:

@@ -45,6 +45,8 @@ def gather_figures(
             ("disk_jobs", "disk_stuck_jobs", "disk_no_space", "disk_table_bytes"), 0
         )
     figures["errors"] = errors
+    figures["refused_clients"] = tally.refused_clients
+    figures["last_refusal"] = tally.last_refusal
     return figures
 
 

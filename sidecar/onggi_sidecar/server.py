@@ -12,11 +12,13 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from onggi_core.engine.actions import Refuse
 from onggi_core.engine.events import SessionClosed, SessionOpened
-from onggi_core.wire.frame import Status
+from onggi_core.wire.frame import Op, Status
 from onggi_sidecar.connection import READ_BYTES, Connection
 from onggi_sidecar.log import warn
 from onggi_sidecar.plane import Plane
+from onggi_sidecar.refusals import Refusals
 from onggi_sidecar.shell import Shell
 from onggi_sidecar.tally import Tally
 
@@ -49,6 +51,8 @@ class Server:
         self.plane = plane
         self.clock = clock
         self.buffer = memoryview(bytearray(READ_BYTES))
+        self.refusals = Refusals(tally, clock)
+        shell.refused = self._refused
         self._sessions = itertools.count(1)
         self._connections: dict[int, Connection] = {}
         self._listening: socket.socket | None = None
@@ -123,6 +127,12 @@ class Server:
         del self._connections[session]
         del self.shell.peers[session]
         self.shell.step(SessionClosed(session))
+
+    def _refused(self, by_engine: Refuse) -> None:
+        """Of requests the engine refuses some are late and no fault, but a HELLO is a client."""
+        if by_engine.op == Op.HELLO:
+            said = by_engine.sentence
+            self.refusals.count(by_engine.op, by_engine.status, said, session=by_engine.session)
 
     # ---- what all clients may hold together
 

@@ -51,7 +51,7 @@ class Extents(Protocol):
 class Shell:
     """Steps one engine. `disk` is absent when there is no disk tier. `wake_at` is told when a load
     that waits has to be looked at again, `again` what to call when others had their turn, and
-    `when_idle` what to call once nobody wants anything."""
+    `when_idle` what to call once nobody wants anything; `refused` of what the engine refuses."""
 
     def __init__(
         self,
@@ -66,6 +66,7 @@ class Shell:
         self.wake_at: Callable[[float], None] = lambda _: None
         self.again: Callable[[Callable[[], None]], None] = lambda _: None
         self.when_idle: Callable[[Callable[[], None]], None] = lambda _: None
+        self.refused: Callable[[Refuse], None] = lambda _: None
         self._disk = disk
         self._toucher = toucher
         self._clock = clock
@@ -117,6 +118,7 @@ class Shell:
     def _carry_out_rare(self, action: Action) -> None:
         match action:
             case Refuse(session, request_id, op, status, sentence):
+                self.refused(action)
                 if (peer := self.peers.get(session)) is not None:
                     peer.send(refusal(op, status, request_id, sentence))
                     if status in FATAL:

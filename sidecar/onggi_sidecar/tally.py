@@ -16,6 +16,10 @@ OPS_COUNTED: Final = 64
 """Operation numbers that get a count of their own; a client may send any."""
 
 
+SENTENCE_CHARS_MAX: Final = 400
+"""Of what a client was refused for, which has values of the client's in it."""
+
+
 class Timed(NamedTuple):
     op: int
     begun_s: float
@@ -27,6 +31,10 @@ class Tally:
     def __init__(self, clock: Callable[[], float]) -> None:
         self.requests = [0] * OPS_COUNTED
         self.faults: dict[str, int] = {}
+        self.refused_clients = 0
+        """Those that got no session."""
+        self.last_refusal = ""
+        """What the last of them was told."""
         self.samples: deque[tuple[int, float]] = deque(maxlen=SAMPLES_MAX)
         self._clock = clock
         self._until_sample = 1
@@ -43,6 +51,10 @@ class Tally:
 
     def end(self, timed: Timed) -> None:
         self.samples.append((timed.op, self._clock() - timed.begun_s))
+
+    def refuse_client(self, sentence: str) -> None:
+        self.refused_clients += 1
+        self.last_refusal = sentence[:SENTENCE_CHARS_MAX]
 
     def fault(self, kind: str, count: int = 1) -> None:
         """kind: from a fixed set of words, since it becomes a metric's label."""

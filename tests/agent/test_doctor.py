@@ -62,6 +62,7 @@ def test_an_agent_that_does_well_is_told_with_its_figures() -> None:
             "no engine is attached now; sessions since the agent started: 1",
         ),
         ({"clients": [], "greeted_sessions": 0}, Level.WRONG, "no engine has loaded the client"),
+        ({"refused_clients": 3, "last_refusal": "no"}, Level.WRONG, "refused 3 times, last: no"),
         ({"pool": ""}, Level.FINE, "the agent serves on /run/onggi/agent.sock, outside Kubernetes"),
         ({"mode": "Observe"}, Level.NOTE, "nothing is stored"),
         ({"mode": "Paused"}, Level.NOTE, "every lookup is a miss"),
@@ -93,6 +94,12 @@ def test_what_other_sizes_and_the_mode_active_would_find_is_told() -> None:
     ]
     few = {**seen, "asked_blocks": 7}
     assert not any("Active would" in line for line in lines(said(mode="Observe", observe=few)))
+
+
+def test_an_agent_that_refused_its_only_client_is_not_said_to_have_had_none() -> None:
+    none = {"clients": [], "greeted_sessions": 0, "refused_clients": 1, "last_refusal": "no"}
+    told = [finding.what for finding in said(**none) if finding.level is Level.WRONG]
+    assert told == ["a client was refused once, last: no"]
 
 
 def test_few_blocks_without_room_are_no_trouble() -> None:

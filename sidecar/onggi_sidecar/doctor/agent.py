@@ -45,6 +45,7 @@ def judge(figures: Mapping[str, Any], unready: str) -> list[Finding]:
     return [
         *_readiness(figures, unready),
         *_engines(figures),
+        *_refused(figures),
         *_mode(figures),
         *_memory(figures),
         *_disk(figures),
@@ -83,11 +84,24 @@ def _engines(figures: Mapping[str, Any]) -> Iterator[Finding]:
         then = LOOK_INSIDE
         if outside(figures):
             then = LOOK_HERE.format(socket=figures.get("socket") or "PATH")
-        yield Finding(Level.WRONG, "no engine has loaded the client yet", then)
+        if not figures.get("refused_clients"):  # else _refused says why there is none
+            yield Finding(Level.WRONG, "no engine has loaded the client yet", then)
         return
     named = ", ".join(sorted({str(one["engine"]) or "without a name" for one in clients}))
     count = f"{len(clients)} client{'s' if len(clients) > 1 else ''}"
     yield Finding(Level.FINE, f"the engine has loaded the client: {count} ({named})")
+
+
+def _refused(figures: Mapping[str, Any]) -> Iterator[Finding]:
+    """Clients that came and got no session."""
+    if count := figures.get("refused_clients", 0):
+        times = "once" if count == 1 else f"{count} times"
+        yield Finding(
+            Level.WRONG,
+            f"a client was refused {times}, last: {figures['last_refusal']}",
+            "its engine runs without a cache, and its log says the same after 'onggi:'; this count"
+            " begins anew when the agent does",
+        )
 
 
 def _mode(figures: Mapping[str, Any]) -> Iterator[Finding]:
