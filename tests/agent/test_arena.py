@@ -1,5 +1,6 @@
 """The arena file: its format, its beginning and its end."""
 
+import gc
 import mmap
 import os
 import queue
@@ -254,9 +255,10 @@ def test_a_volume_too_small_is_a_sentence_and_not_a_signal(
         assert touching.until_settled() == ([("touched", 1)], Settled(4 * MIB, 4 * MIB))
         touching.toucher.stop()
     finally:
-        os.close(arena.fd)
         arena.turns.release()
         arena.map.close()
+        del arena, touching
+        gc.collect()  # which closes its file
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ full for a moment, children that were forked, keys that are equal and not the sa
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import subprocess
 import sys
@@ -266,6 +267,18 @@ def test_an_end_closes_every_file_so_that_the_disk_has_its_room_again(tmp_path: 
             manager._below.tiers.wait_until_written()
             assert open_below(tmp_path)
         assert open_below(tmp_path) == []
+
+
+def test_a_program_that_makes_managers_again_and_again_runs_out_of_nothing() -> None:
+    def one_life() -> int:
+        with KVCacheManager(gpu_memory=0, cpu_memory="16MiB") as manager:
+            manager.put(1, VALUE)
+        del manager
+        gc.collect()
+        return len(open_files())
+
+    one_life()  # what is made once a process
+    assert one_life() >= one_life()
 
 
 def open_below(path: Path) -> list[str]:

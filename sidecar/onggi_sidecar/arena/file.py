@@ -10,6 +10,7 @@ import ctypes
 import errno
 import mmap
 import os
+import weakref
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -56,7 +57,7 @@ _MEMORY_FILESYSTEMS: Final = (0x01021994, 0x858458F6)
 _ZEROS: Final = bytes(_TOUCH_STEP_BYTES)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, weakref_slot=True)
 class ArenaFile:
     """The agent's own arena. `map` covers the whole file, so wire offsets index it directly.
 
@@ -74,6 +75,9 @@ class ArenaFile:
     huge: HugePages
     leftover: Leftover | None = None
     """Of an agent that died: used by the toucher's thread until all of it has moved."""
+
+    def __post_init__(self) -> None:
+        weakref.finalize(self, os.close, self.fd).atexit = False  # when no thread has this any more
 
     @property
     def board(self) -> memoryview:
