@@ -183,7 +183,7 @@ def _mark(stream: Any) -> Any:
 
 def _pinned(place: Any) -> Any:
     with torch.inference_mode(mode=False):  # else the thread might not write to it
-        return torch.empty(place.shape, dtype=place.dtype, pin_memory=True)
+        return torch.empty(place.shape, dtype=place.dtype, device="cpu", pin_memory=True)
 
 
 def lane_for(places: tuple[Any, Any]) -> Lane:

@@ -166,7 +166,8 @@ class Layer:
                 raise ContextLost("blocks of what was saved are gone; compute the context again")
             for memory, part in ((self._sinks, row[:sinks]), (self._tail, row[full:])):
                 if part:
-                    page = torch.empty(len(part) * block, memory.shape[2], dtype=memory.dtype)
+                    shape = len(part) * block, memory.shape[2]
+                    page = torch.empty(shape, dtype=memory.dtype, device="cpu")
                     store.fetch(self._names.keys(part), page)
                     memory[number, : len(page)].copy_(page)
         self.rows = [row[sinks:full] for row in blocks]

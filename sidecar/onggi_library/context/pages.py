@@ -58,7 +58,7 @@ class Rounded:
 
     def of(self, rows: Any, count: int) -> Any:
         page_bytes = self.page_bytes(self._tokens, self._width)
-        pages = torch.zeros(count, page_bytes, dtype=torch.uint8)
+        pages = torch.zeros(count, page_bytes, dtype=torch.uint8, device="cpu")
         blocks = rows.reshape(count, self._tokens, self._width)
         for begin, end in self._parts(count):
             rounded, scales = round_off(blocks[begin:end], self.rounding)
@@ -68,7 +68,8 @@ class Rounded:
         return pages
 
     def room_for(self, rows: Any, count: int) -> Any:  # noqa: ARG002
-        return torch.empty(count, self.page_bytes(self._tokens, self._width), dtype=torch.uint8)
+        page_bytes = self.page_bytes(self._tokens, self._width)
+        return torch.empty(count, page_bytes, dtype=torch.uint8, device="cpu")
 
     def give(self, pages: Any, rows: Any) -> None:
         blocks = rows.view(len(pages), self._tokens, self._width)

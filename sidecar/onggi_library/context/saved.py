@@ -114,7 +114,7 @@ class Shelf:
         keys = _keys(name, 1)
         if not self._store.holds(keys):
             return None
-        page = torch.empty(RECORD_PAGE_BYTES, dtype=torch.uint8)
+        page = torch.empty(RECORD_PAGE_BYTES, dtype=torch.uint8, device="cpu")
         self._store.fetch(keys, page)
         return page
 
@@ -123,7 +123,7 @@ class Shelf:
         if first is None:
             return None
         count = _pages(first)
-        rows = torch.empty(count * RECORD_PAGE_BYTES, dtype=torch.uint8)
+        rows = torch.empty(count * RECORD_PAGE_BYTES, dtype=torch.uint8, device="cpu")
         self._store.fetch(_keys(name, count), rows)
         whole = bytes(rows.numpy())
         (length,) = _HEAD.unpack_from(whole)

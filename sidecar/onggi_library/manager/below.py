@@ -65,7 +65,7 @@ class Int8:
         return sum(_aligned(_below_bytes(leaf)) for leaf in leaves(form.tree))
 
     def down(self, form: Form, row: Any) -> Any:
-        below = torch.zeros(cut(self.nbytes(form)).nbytes, dtype=torch.uint8)
+        below = torch.zeros(cut(self.nbytes(form)).nbytes, dtype=torch.uint8, device="cpu")
         for leaf, exact, part in _pairs(form, row, below):
             if not _shorter(leaf):
                 part.copy_(exact)

@@ -45,7 +45,7 @@ class Lanes:
 
     def new_host_row(self, nbytes: int) -> torch.Tensor:
         """Torch keeps pinned memory for the next one that asks."""
-        return new_bytes(nbytes, pin_memory=self._stream is not None)
+        return new_bytes(nbytes, device="cpu", pin_memory=self._stream is not None)
 
     def copy_of(self, row: torch.Tensor, nbytes: int) -> torch.Tensor:
         """Of a row on the device, its first bytes."""
