@@ -1,5 +1,5 @@
-"""What torch makes tensors on when nobody says: on a GPU often "cuda". Host memory stays the host's.
-"meta" stands for it here: a tensor made there by mistake has no bytes at all."""
+"""What torch makes tensors on when nobody says: on a GPU often "cuda". Host memory stays host
+memory. "meta" stands for it here: a tensor made there by mistake has no bytes at all."""
 
 from __future__ import annotations
 
