@@ -91,7 +91,7 @@ def test_what_a_manager_cannot_have_is_named_as_it_was_written(
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ({"cpu_memory": None}, "^cpu_memory is None, a NoneType; use a number of GiB, such as"),
+        ({"cpu_memory": []}, r"^cpu_memory is \[\], a list; use a number of GiB, such as"),
         ({"nvm_memory": [1], "nvm_path": "n"}, r"^nvm_memory is \[1\], a list; use a number of"),
         ({"nvm_path": 7}, "^nvm_path is 7, a int; use text or a path"),
         ({"nvm_path": "n", "name": 7}, "^name is 7, a int; use text"),
@@ -225,9 +225,13 @@ def test_what_is_prefetched_is_named_by_steps() -> None:
     with KVCacheManager(**SMALL) as manager:
         manager.put(1, torch.ones(4))
         assert manager.prefetch(iter([1, "nobody's"])) == 1
+        assert manager.prefetch([2, "1"]) == 0
         for wrong, said in (
             (None, "^steps is None, a NoneType; use a list of steps"),
-            (1.5, r"^steps is 1\.5, a float; use a list of steps"),
+            (1.5, r"^steps is 1\.5, a float; use a list of steps$"),
+            (1, r"^steps is 1, a int; use a list of steps, such as \[1\]$"),
+            ("1", r"^steps is '1', a str; use a list of steps, such as \['1'\]$"),
+            (b"\1", r"^steps is b'\\x01', a bytes; use a list of steps$"),
             ([1, None], r"^steps\[1\] is None, a NoneType; use an int or a str"),
         ):
             with pytest.raises(TypeError, match=said):
@@ -261,6 +265,8 @@ class TestCache:
             ),
             ({"memory": 16 * MIB, "disk_path": "d"}, "^disk is 0, 0 bytes; use at least"),
             ({"socket": "/s", "memory": 16 * MIB}, "^memory is 16777216; the agent at socket has"),
+            ({"socket": "/s", "disk": "1GiB"}, "^disk is '1GiB'; the agent at socket has its own"),
+            ({"socket": "/s", "disk_path": ""}, "^disk_path is ''; the agent at socket has its"),
             ({"socket": ""}, "^socket is ''; use a path"),
             ({"memory": 16 * MIB, "device_bytes": 0}, "^device_bytes is 0"),
             ({"memory": 16 * MIB, "device_bytes": "1GB"}, "^device_bytes is '1GB', which has"),
@@ -283,6 +289,10 @@ class TestCache:
             ({"memory": 16 * MIB, "label": 7}, "^label is 7; use a str"),
             ({"memory": 16 * MIB, "learned": {}}, "^learned is a dict; use a AttentionMap"),
             ({"memory": 16 * MIB, "epsilon": "0"}, "^epsilon is '0'; use a number"),
+            (
+                {"memory": 16 * MIB, "device_byte": 1},
+                r"^OnggiCache has no argument 'device_byte'; did you mean device_bytes\? It takes",
+            ),
         ],
         ids=str,
     )

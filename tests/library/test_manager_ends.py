@@ -278,7 +278,13 @@ def test_where_no_agent_answers_it_says_so(tmp_path: Path, monkeypatch: pytest.M
         ),
         ({"policy": "best"}, r"policy is 'best'; use one of worth, "),
         ({"first_steps": -1}, r"first_steps is -1; use a whole number from 0 on"),
-        ({"agent": "/a", "nvm_path": "/b"}, r"nvm_path is '/b'; a running agent has a disk"),
+        ({"agent": "/a"}, r"cpu_memory is '16MiB'; a running agent has memory of its own: leave"),
+        (
+            {"agent": "/a", "cpu_memory": None, "nvm_path": "/b"},
+            r"nvm_path is '/b'; a running agent has a disk of its own: leave it out",
+        ),
+        ({"agent": "/a", "cpu_memory": None, "nvm_memory": 0}, r"nvm_memory is 0; a running"),
+        ({"agent": "/a", "cpu_memory": None, "name": "n"}, r"name is 'n'; what is kept by name"),
     ],
 )
 def test_what_cannot_be_is_refused_and_leaves_nothing(wrong: dict[str, Any], said: str) -> None:

@@ -36,7 +36,7 @@ class KVCacheManager:
     def __init__(
         self,
         gpu_memory: float | str = 1,
-        cpu_memory: float | str = 4,
+        cpu_memory: float | str | None = None,
         nvm_path: str | os.PathLike[str] | None = None,
         nvm_memory: float | str | None = None,
         *,
@@ -48,7 +48,7 @@ class KVCacheManager:
         lower: str = EXACT,
         name: str | None = None,
     ) -> None:
-        """gpu_memory, cpu_memory, nvm_memory: numbers are GiB, or text such as "512MiB". device:
+        """gpu_memory, cpu_memory (4 if None), nvm_memory: numbers are GiB, or "512MiB". device:
         where values are handed out; the current CUDA device, or plain memory where there is none.
         nvm_path: a folder for the disk tier, none without it; nvm_memory: what its file system has
         free less a tenth (1 GiB at least), 1 TiB at most, unless it is said. agent: the socket of a
@@ -69,7 +69,9 @@ class KVCacheManager:
             self._agent = OwnAgent(cpu_memory, nvm_path, nvm_memory, name)
             socket = self._agent.socket
         else:
-            socket = socket_of(agent, nvm_path, nvm_memory, name)
+            socket = socket_of(
+                agent, cpu_memory=cpu_memory, nvm_path=nvm_path, nvm_memory=nvm_memory, name=name
+            )
         folder = self._agent.kept if self._agent else None
         try:
             begun = kept.begin(socket, lower, alone=agent is None, folder=folder)
@@ -136,11 +138,10 @@ class KVCacheManager:
 
     def prefetch(self, steps: Iterable[Step]) -> int:
         """These will be asked for, in this order: they come to host memory, and as far as a queue
-        of 100 MB goes to the device. Steps that are not there are passed over. How many of them
-        are on the device, or will be."""
+        of 100 MB goes to the device. How many of them are on the device, or will be; steps that are
+        not there are passed over and not counted. Raises TypeError for what is no list of steps."""
         self._check()
-        some = (steps,) if isinstance(steps, (int, str)) else checked_steps(steps)
-        return self._bring_ahead(some)
+        return self._bring_ahead(checked_steps(steps))
 
     def discard(self, step: Step) -> None:
         """The step is worth nothing any more. Raises KeyError for one that was not put."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import torch
 
@@ -19,13 +19,21 @@ from onggi_library.manager import folder, sizes
 from onggi_library.manager.device import DeviceTier
 from onggi_library.manager.hot import HotSet
 
+CPU_MEMORY_GIB: Final = 4
+_ITS_OWN: Final = {
+    "cpu_memory": "a running agent has memory of its own",
+    "nvm_path": "a running agent has a disk of its own",
+    "nvm_memory": "a running agent has a disk of its own",
+    "name": "what is kept by name is in nvm_path, and not in a running agent",
+}
+
 
 class OwnAgent:
     """An agent in this process, and its folder for as long as it lives."""
 
     def __init__(
         self,
-        cpu_memory: float | str,
+        cpu_memory: float | str | None,
         nvm_path: str | os.PathLike[str] | None,
         nvm_memory: float | str | None,
         name: str | None,
@@ -37,7 +45,8 @@ class OwnAgent:
                 if value is not None:
                     right = "name a folder for what is to lie there"
                     raise ValueError(f"{argument} is {value!r} without nvm_path; {right}")
-        settings = own_tiers.host_memory(sizes.asked("cpu_memory", cpu_memory))
+        host = CPU_MEMORY_GIB if cpu_memory is None else cpu_memory
+        settings = own_tiers.host_memory(sizes.asked("cpu_memory", host))
         if nvm_path is not None:
             settings |= self._disk(nvm_path, nvm_memory, name)
         self._agent = InProcessAgent(policy=PolicyName.LRU, **settings)
@@ -67,19 +76,14 @@ class OwnAgent:
         self._agent.close()
 
 
-def socket_of(
-    agent: str | os.PathLike[str],
-    nvm_path: str | os.PathLike[str] | None,
-    nvm_memory: float | str | None,
-    name: str | None,
-) -> str:
-    """Of a running agent, which has tiers of its own. Raises TypeError and ValueError."""
-    for argument, value in (("nvm_path", nvm_path), ("nvm_memory", nvm_memory)):
+def socket_of(agent: str | os.PathLike[str], **of_its_own: object) -> str:
+    """Of a running agent, which has tiers of its own: of_its_own is all that only a manager's own
+    agent is told, None where it was not said. Raises TypeError and ValueError."""
+    socket = checks.socket_path(agent, "agent")
+    for argument, value in of_its_own.items():
         if value is not None:
-            raise ValueError(f"{argument} is {value!r}; a running agent has a disk of its own")
-    if name is not None:
-        raise ValueError(f"name is {name!r}; what is kept by name is in nvm_path, not an agent")
-    return checks.socket_path(agent, "agent")
+            raise ValueError(f"{argument} is {value!r}; {_ITS_OWN[argument]}: leave it out")
+    return socket
 
 
 def device_tier(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 Step = int | str
+_ONE: Final = (str, bytes, bytearray, memoryview)
 
 
 def check_step(name: str, step: object) -> None:
@@ -15,13 +17,13 @@ def check_step(name: str, step: object) -> None:
 
 
 def checked_steps(steps: Iterable[Step]) -> Iterator[Step]:
-    """One after the other. Raises TypeError, for what is none when its turn comes."""
-    try:
-        each = iter(steps)
-    except TypeError:
-        kind = type(steps).__name__
-        raise TypeError(f"steps is {steps!r:.60}, a {kind}; use a list of steps") from None
-    return _checked(each)
+    """One after the other. Raises TypeError, for what is none when its turn comes. Text and bytes
+    are refused, though Python would take them apart."""
+    if isinstance(steps, Iterable) and not isinstance(steps, _ONE):
+        return _checked(iter(steps))
+    right = f", such as [{steps!r:.60}]" if isinstance(steps, (int, str)) else ""
+    kind = type(steps).__name__
+    raise TypeError(f"steps is {steps!r:.60}, a {kind}; use a list of steps{right}")
 
 
 def _checked(steps: Iterator[Step]) -> Iterator[Step]:

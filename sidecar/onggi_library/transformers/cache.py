@@ -248,5 +248,5 @@ def _agent(memory: int | str, disk: int | str, disk_path: Any) -> InProcessAgent
 
 def _no_agent_of_its_own(**own: Any) -> None:
     for name, value in own.items():
-        if value:
+        if value not in (0, None):
             raise ValueError(f"{name} is {value!r}; the agent at socket has its own: leave it out")
