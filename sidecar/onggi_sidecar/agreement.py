@@ -18,6 +18,7 @@ EXTENT_BYTES_MAX: Final = 2048 * MIB
 """The wire and the arena's header say it in 32 bits."""
 DISK_BYTES_MAX: Final = 64 * 1024 * 1024 * MIB
 """65,536 segments of 1 GiB, each an open file; their page table is 16 MiB each at most."""
+_OF_A_DISK: Final = ("disk_path", "disk_claim", "disk_retention_s")
 STARTING: Final = "starting"
 """Context of a configuration that an agent is started with: its disk folder is looked for."""
 RUNNING: Final = "running"
@@ -54,8 +55,22 @@ class FieldsDisagree(ValueError):
 
 def broken_rules(config: "AgentConfig", context: str | None) -> list[Rule]:
     """context: STARTING, RUNNING, or None for one that nobody wrote down."""
-    rules = (*_of_memory(config), *_of_disk(config, context), *_of_names(config))
+    rules = (*_of_memory(config), *_of_disk(config, context), *_of_names(config, context))
     return [rule for rule in rules if rule.broken]
+
+
+def idle_settings(config: "AgentConfig") -> list[str]:
+    """A sentence on what was set and has no effect, since what it belongs to was not. A disk that
+    was set to 0 was meant so."""
+    given = config.model_fields_set
+    of_the_disk = [name for name in _OF_A_DISK if name in given]
+    if "disk" in given or not of_the_disk:
+        return []
+    have = "has" if len(of_the_disk) == 1 else "have"
+    return [
+        f"{' and '.join(of_the_disk)} {have} no effect without disk: there is no disk tier; say "
+        "how much of the disk it may take, such as --disk 40GiB, or --disk 0 for none"
+    ]
 
 
 def _of_memory(config: "AgentConfig") -> tuple[Rule, ...]:
@@ -111,14 +126,15 @@ def _of_disk(config: "AgentConfig", context: str | None) -> tuple[Rule, ...]:
         Rule(
             disk > 0 and folder is None,
             "disk_path",
-            "name a folder, since disk is set",
+            "name a folder, since disk is set: --disk-path FOLDER",
             ("disk", "disk_path"),
         ),
     )
 
 
-def _of_names(config: "AgentConfig") -> tuple[Rule, ...]:
+def _of_names(config: "AgentConfig", context: str | None) -> tuple[Rule, ...]:
     socket = config.socket
+    astray = lacks_parent(socket.parent) if context == STARTING else ""
     return (
         Rule(
             not socket.name or len(os.fsencode(socket)) > SOCKET_PATH_BYTES_MAX,
@@ -126,6 +142,7 @@ def _of_names(config: "AgentConfig") -> tuple[Rule, ...]:
             f"write the path of a file, at most {SOCKET_PATH_BYTES_MAX} bytes long",
             ("socket",),
         ),
+        Rule(bool(astray), "socket", f"its folder is not there; {astray}", ("socket",)),
         Rule(
             bool(config.operator_url)
             and not (config.pool and config.namespace and config.pod_name),

@@ -224,7 +224,7 @@ def _agent(parsed: argparse.Namespace) -> int:
         signal.signal(number, _leave_before_start)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the agent listens to it
     # The agent's libraries take half a second to load and the other commands need none of them.
-    from onggi_sidecar.agreement import RUNNING
+    from onggi_sidecar.agreement import RUNNING, idle_settings
     from onggi_sidecar.config import ConfigRefused, load_config, unread_variables
     from onggi_sidecar.log import set_up_logging, warn
     from onggi_sidecar.process import run_agent
@@ -239,6 +239,8 @@ def _agent(parsed: argparse.Namespace) -> int:
     set_up_logging(config.log_level.value)
     for sentence in unread_variables(os.environ):
         warn("unknown_variable", sentence)
+    for sentence in idle_settings(config):
+        warn("setting_unused", sentence)
     return run_agent(config, lambda: load_config(given, os.environ, context=RUNNING))
 
 

@@ -28,7 +28,8 @@ from onggi_sidecar.agreement import MIB, STARTING, FieldsDisagree, broken_rules
 from onggi_sidecar.arena.huge import Asked
 from onggi_sidecar.cgroup import memory_limit_bytes
 from onggi_sidecar.disk.folder import Claim
-from onggi_sidecar.fields import Address, Host, Place, Retention, Size, in_any_case
+from onggi_sidecar.fields import Address, Host, Place, Retention, Size, in_any_case, read_as
+from onggi_sidecar.others import whose
 from onggi_sidecar.share import SHARED_FIELDS, resolve_shares, says_a_share
 
 ENV_FAMILY: Final = "ONGGI_"
@@ -197,7 +198,10 @@ def _validated(
                     field = str(error["loc"][0])
                     problems[field] = _right(field, cause, values.get(field), error["type"])
                 elif whole:
-                    problems |= cause.problems(problems)
+                    problems |= {
+                        field: read_as(values.get(field)) + right
+                        for field, right in cause.problems(problems).items()
+                    }
         else:
             return (None if problems else config), problems
     return None, problems
@@ -219,6 +223,8 @@ def _read_file(path: Path) -> dict[str, Any]:
         return {}
     if not isinstance(read, dict) or not all(isinstance(name, str) for name in read):
         raise ConfigRefused([f"config: {path} should hold fields, such as `memory: 1GiB`"])
+    if others := whose(read, AgentConfig.model_fields):
+        raise ConfigRefused([f"config: {path} {others}"])
     return read
 
 
@@ -226,19 +232,24 @@ def _lines(
     problems: Mapping[str, str], values: Mapping[str, Any], source: Mapping[str, str]
 ) -> list[str]:
     lines = []
+    listed = False
     for field, right in problems.items():
+        end = ""
+        if field not in AgentConfig.model_fields and " " not in field and not listed:
+            known = ", ".join(AgentConfig.model_fields)
+            end, listed = f"{' ' if right.endswith('?') else '; '}there are {known}", True
         there = "missing or at its default"
         if field in values:
             there = f"{_SHOWN.repr(values[field])} ({source[field]}) is wrong"
-        lines.append(f"{field}: {there}; {right}")
+        lines.append(f"{field}: {there}; {right}{end}")
     return lines
 
 
 def _right(field: str, cause: object, value: object, kind: str) -> str:
     known = AgentConfig.model_fields
     if field not in known:
-        meant = f"did you mean {near}? " if (near := nearest(field, known)) else ""
-        return f"no such field; {meant}there are {', '.join(known)}"
+        meant = f"; did you mean {near}?" if (near := nearest(field, known)) else ""
+        return f"no such field{meant}"
     problem = f"it {cause}; " if isinstance(cause, ValueError) else ""
     if says_a_share(value):
         problem = ""

@@ -15,6 +15,8 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from onggi_core.quantity import QuantityError, parse_size
 
+BARE_BYTES_MAX: Final = 1024 * 1024
+"""A number below it was hardly meant as bytes; no size of the agent's is so small."""
 HOST_CHARS_MAX: Final = 253
 _NAME: Final = re.compile(r"[\w-]{1,63}(\.[\w-]{1,63})*\.?", re.ASCII)
 """Of a host: labels, as those of an IPv4 address are."""
@@ -27,6 +29,14 @@ def _size(value: object) -> object:
         except QuantityError as wrong:
             raise ValueError(wrong.reason) from wrong
     return value
+
+
+def read_as(value: object) -> str:
+    """How a size without a unit was read, where that is so little that another was meant."""
+    bare = value if isinstance(value, (int, str)) and not isinstance(value, bool) else ""
+    if not (text := str(bare).strip()).isdecimal() or not 0 < (size := int(text)) < BARE_BYTES_MAX:
+        return ""
+    return f"without a unit it is {size} byte{'s' if size > 1 else ''}; "
 
 
 def _place(value: object) -> object:

@@ -1,11 +1,13 @@
 """Configuration: who wins, and what each wrong field is told."""
 
+import re
 from pathlib import Path
 
 import pytest
 
 from onggi_core.heartbeat import Mode
-from onggi_sidecar.agreement import RUNNING
+from onggi_sidecar import others
+from onggi_sidecar.agreement import RUNNING, idle_settings
 from onggi_sidecar.config import AgentConfig, ConfigRefused, load_config
 from onggi_sidecar.disk.folder import Claim
 
@@ -181,7 +183,91 @@ def test_every_wrong_field_has_its_line() -> None:
 
 def test_a_disk_without_a_folder_is_refused() -> None:
     (line,) = lines({"disk": "1GiB"})
-    assert line == "disk_path: missing or at its default; name a folder, since disk is set"
+    assert line == (
+        "disk_path: missing or at its default; name a folder, since disk is set: --disk-path FOLDER"
+    )
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "read"),
+    [
+        ("memory", "1", "without a unit it is 1 byte; write at least one extent"),
+        ("memory", "4096", "without a unit it is 4096 bytes; write at least one extent"),
+        ("disk", "64", "without a unit it is 64 bytes; write 0 for none, or at least 16MiB"),
+        ("extent", " 4 ", "without a unit it is 4 bytes; write a power of two"),
+        ("memory", "16777216", "is wrong; write at least one extent"),
+        ("memory", "16MiB", "is wrong; write at least one extent"),
+        ("disk_max", "0.5GiB", "is wrong; write 0, or disk"),
+    ],
+)
+def test_a_size_without_a_unit_is_told_how_it_was_read(field: str, value: str, read: str) -> None:
+    line = next(line for line in lines({field: value}) if line.startswith(field))
+    assert read in line
+    assert ("without a unit" in line) == ("without a unit" in read)
+
+
+def test_a_sockets_folder_is_made_in_one_that_is_there(tmp_path: Path) -> None:
+    socket = {"socket": str(tmp_path / "nodir" / "onggi" / "agent.sock")}
+    (line,) = lines(socket)
+    assert line == (
+        f"socket: '{tmp_path}/nodir/onggi/agent.sock' (in --socket) is wrong; its folder is not "
+        f"there; there is no folder {tmp_path}/nodir to make it in; correct it, or make it: mkdir "
+        f"-p {tmp_path}/nodir/onggi"
+    )
+    assert load_config(socket, {}, context=RUNNING)  # it runs, so it had its reason
+    (tmp_path / "nodir").mkdir()
+    assert load_config(socket, {}).socket.parent == tmp_path / "nodir" / "onggi"
+    assert load_config({"socket": "agent.sock"}, {}).socket == Path("agent.sock")
+
+
+@pytest.mark.parametrize(
+    ("given", "idle"),
+    [
+        ({"disk_path": "/d"}, "disk_path has no effect without disk: there is no disk tier; say"),
+        ({"disk_path": "/d", "disk_claim": "shared"}, "disk_path and disk_claim have no effect"),
+        ({"disk_retention_s": "60"}, "disk_retention_s has no effect without disk"),
+        ({"disk_path": "/d", "disk": "0"}, ""),  # as pools without room for one are given
+        ({"disk_path": "/d", "disk": "1GiB"}, ""),
+        ({}, ""),
+    ],
+)
+def test_settings_of_a_disk_that_is_not_asked_for_are_told(
+    given: dict[str, str], idle: str
+) -> None:
+    told = idle_settings(load_config(given, {}))
+    assert [sentence[: len(idle)] for sentence in told] == ([idle] if idle else [])
+
+
+THEIRS = {
+    "LMCache": "chunk_size: 256\nlocal_cpu: true\nmax_local_cpu_size: 20\nremote_url: null\n",
+    "Mooncake": '{"metadata_server": "P2PHANDSHAKE", "protocol": "tcp", "device_name": ""}',
+}
+
+
+@pytest.mark.parametrize("name", THEIRS)
+def test_a_file_of_another_cache_is_told_in_one_sentence(tmp_path: Path, name: str) -> None:
+    file = tmp_path / "theirs.yaml"
+    file.write_text(THEIRS[name])
+    (line,) = lines({"config": str(file)})
+    assert line.startswith(f"config: {file} looks like a configuration of {name} (")
+    assert line.endswith("what takes the place of each setting stands in docs/migration.md")
+
+
+def test_the_names_of_other_caches_are_those_of_the_page_about_them() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "migration.md").read_text()
+    named = set(re.findall(r"`([a-z0-9_]+\*?)", page))
+    for name in others.LMCACHE | others.MOONCAKE:
+        family = {f"{name[:end]}*" for end in range(4, len(name))}
+        assert name in named or family & named, name
+    assert not (others.LMCACHE | others.MOONCAKE) & AgentConfig.model_fields.keys()
+
+
+def test_names_that_are_none_are_told_with_one_list_of_those_that_are(tmp_path: Path) -> None:
+    file = tmp_path / "agent.yaml"
+    file.write_text("memroy: 1GiB\nqwertz: 1\nchunk_size: 256\nextent: 4MiB\ndisk: 0\n")
+    told = lines({"config": str(file)})
+    assert [line.partition(":")[0] for line in told] == ["memroy", "qwertz", "chunk_size"]
+    assert [", ".join(AgentConfig.model_fields) in line for line in told] == [True, False, False]
 
 
 def test_an_operator_without_an_identity_is_refused() -> None:

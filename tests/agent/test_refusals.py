@@ -187,7 +187,8 @@ def test_a_misspelt_variable_is_told_beside_the_setting_that_is_missing_for_it(
     monkeypatch.setattr("onggi_sidecar.cli.os.environ", {"ONGGI_AGENT_DISKPATH": "/var/tmp"})
     assert cli.main(["agent", "--disk", "1GiB"]) == cli.EXIT_CONFIG
     assert capsys.readouterr().err.splitlines() == [
-        "onggi agent: disk_path: missing or at its default; name a folder, since disk is set",
+        "onggi agent: disk_path: missing or at its default; name a folder, since disk is set: "
+        "--disk-path FOLDER",
         "onggi agent: ONGGI_AGENT_DISKPATH is no variable of the agent's and was not read; did you"
         " mean ONGGI_AGENT_DISK_PATH?",
     ]

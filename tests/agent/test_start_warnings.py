@@ -30,6 +30,16 @@ def test_a_misspelt_variable_is_told_and_those_of_services_are_not(start: StartA
     assert agent.end() == 0
 
 
+def test_a_disk_path_that_makes_no_disk_tier_is_told(start: StartAgent, tmp_path: Path) -> None:
+    agent = start("--disk-path", str(tmp_path / "tier"))
+    assert agent.wait_for("setting_unused")["level"] == "warning"
+    agent.wait_for("listening")
+    (said,) = agent.said("setting_unused")
+    assert said["message"].startswith("disk_path has no effect without disk: there is no disk tier")
+    assert not (tmp_path / "tier").exists()
+    assert agent.end() == 0
+
+
 def test_a_share_where_there_is_no_limit_is_a_warning_that_says_what_to_write(
     start: StartAgent,
 ) -> None:
