@@ -11,9 +11,10 @@ from bench.machine import ROOT
 from bench.sizes import Sizes
 from onggi_core.policy.names import PolicyName
 from onggi_core.replay.report import COMBINED, LIMIT, Report
-from onggi_sidecar.replay_command import BLOCK_TOKENS, POLICIES, SIZES, report_of, sizes_of
+from onggi_sidecar.replay_command import BLOCK_TOKENS, POLICIES, report_of, sizes_of
 
 TRACE: Final = "mooncake_conversation.jsonl"
+SIZES: Final = "0.94M,1.9M,4.7M,9.4M,18.7M"
 COMMAND: Final = "python -m bench replay"
 MARGIN: Final = 0.01
 HOW: Final = (

@@ -6,7 +6,8 @@ from shell import Shell, chain, spec
 
 from onggi_core.engine.events import BudgetSet, Idle, ModeSet, Tick
 from onggi_core.engine.following import WAITING_MAX
-from onggi_core.policy.names import FIXED
+from onggi_core.policy.ghosts import Ghosts
+from onggi_core.policy.names import FIXED, PolicyName
 from onggi_core.wire.replies import Mode, Slot
 from onggi_core.wire.requests import Lookup, Prefetch
 
@@ -56,6 +57,25 @@ def test_the_curve_says_what_more_and_less_room_would_bring() -> None:
     shares = [curve[blocks] for blocks in sorted(curve)]
     assert shares == sorted(shares)
     assert shares[0] < shares[-1]
+
+
+def test_the_curve_is_empty_until_an_idle_moment_after_a_prompt_that_is_sampled() -> None:
+    shell, client = observing()
+    assert shell.engine.stats()["curve"] == []
+    unsampled = next(key for key in LONG if key[-1] & 1)  # of a sampled one the last bits are zero
+    load(shell, client, (unsampled,))
+    assert shell.engine.stats()["curve"] == []
+    shell.load(client, list(LONG))
+    assert shell.engine.stats()["curve"] == []
+    idle(shell)
+    assert len(shell.engine.stats()["curve"]) == 5
+
+
+def test_the_curve_stays_empty_where_one_policy_is_set() -> None:
+    ghosts = Ghosts(8192, (PolicyName.LRU,))
+    for use in range(3):
+        ghosts.access(LONG, use)
+    assert ghosts.curve() == ()
 
 
 def test_a_prompt_counts_where_it_is_announced_and_never_by_a_lookup() -> None:

@@ -27,6 +27,7 @@ COMMANDS: Final = {
 PROGRAMS: Final = {
     "docs/transformers.md": {"generate(": "tests/library/test_transformers_ways.py"},
     "docs/library.md": {"": "tests/library/test_library_page.py"},
+    "docs/policies.md": {"": "tests/agent/test_replay_command.py"},
     "README.md": {
         "from onggi import Client": "tests/agent/test_readme.py",
         "from onggi import KVCacheManager": "tests/library/test_library_page.py",

@@ -17,7 +17,8 @@ COMBINED: Final = (PolicyName.WORTH.value, PolicyName.WORTH_SECOND_SIGHT.value)
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """rates: by policy, in the order of `tokens`, the tier's sizes."""
+    """rates: by policy, in the order of `tokens`, the tier's sizes. token_bytes: what one takes,
+    where that was said."""
 
     requests: int
     asked: int
@@ -25,6 +26,12 @@ class Report:
     block_tokens: int
     tokens: tuple[int, ...]
     rates: Mapping[str, Sequence[float]]
+    token_bytes: int | None = None
+
+    @property
+    def sizes_bytes(self) -> tuple[int, ...]:
+        """Of `tokens`; empty where it was not said what one takes."""
+        return tuple(tokens * self.token_bytes for tokens in self.tokens if self.token_bytes)
 
     @property
     def fixed(self) -> dict[str, Sequence[float]]:
@@ -44,6 +51,7 @@ class Report:
             "blocks_distinct": self.distinct,
             "block_tokens": self.block_tokens,
             "capacity_tokens": list(self.tokens),
+            "capacity_bytes": list(self.sizes_bytes),
             "hit_rate": {name: [round(r, 4) for r in rates] for name, rates in self.rates.items()},
         }
 
@@ -54,3 +62,11 @@ def short(tokens: int) -> str:
         if tokens >= unit:
             return f"{tokens / unit:.3g} {name}"
     return str(tokens)
+
+
+def short_bytes(size_bytes: int) -> str:
+    """`4 GiB`, also of the whole tokens that fit into 4 GiB."""
+    for power, name in ((40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")):
+        if size_bytes >= 0.9995 * 2**power:
+            return f"{size_bytes / 2**power:.3g} {name}"
+    return f"{size_bytes} B"

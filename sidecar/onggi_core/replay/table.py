@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from onggi_core.replay.report import Report, short
+from onggi_core.replay.report import Report, short, short_bytes
 
 
 def table(report: Report) -> str:
     names = list(report.rates)
-    lines = [["tokens", *names], ["---"] * (len(names) + 1)]
-    for position, tokens in enumerate(report.tokens):
-        row = [report.rates[name][position] for name in names]
-        lines.append([short(tokens), *[f"{rate:.4f}" for rate in row]])
-    lines.append(["sum", *[f"{sum(report.rates[name]):.4f}" for name in names]])
+    sizes = [["tokens"], ["---"], *([short(tokens)] for tokens in report.tokens), ["sum"]]
+    if report.sizes_bytes:
+        shown = ("size", "---", *map(short_bytes, report.sizes_bytes), "")
+        sizes = [[*size, beside] for size, beside in zip(sizes, shown, strict=True)]
+    rates = [
+        [f"{report.rates[name][position]:.4f}" for name in names]
+        for position in range(len(report.tokens))
+    ]
+    sums = [f"{sum(report.rates[name]):.4f}" for name in names]
+    cells = [names, ["---"] * len(names), *rates, sums]
+    lines = [[*size, *row] for size, row in zip(sizes, cells, strict=True)]
     return "\n".join(_aligned(lines)) + "\n"
 
 
