@@ -135,7 +135,7 @@ def _connect(socket_path: str, clock: Clock, within_s: float) -> Channel:
         sock.connect(socket_path)
     except OSError as error:
         sock.close()
-        raise AttachFailed(f"no agent there: {advice.on_connecting(error)}") from error
+        raise AttachFailed(f"no agent there: {advice.on_connecting(error, socket_path)}") from error
     return Channel(sock, clock=clock)
 
 

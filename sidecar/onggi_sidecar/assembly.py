@@ -22,13 +22,13 @@ from onggi_sidecar.arena.file import (
     ARENA_NAME,
     ArenaFile,
     create_arena,
-    in_memory,
     volume_room_bytes,
 )
 from onggi_sidecar.arena.toucher import Settled, Toucher
 from onggi_sidecar.cgroup import memory_limit_bytes, own_bytes
 from onggi_sidecar.config import AgentConfig
 from onggi_sidecar.disk.folder import ClaimedFolder, claim_folder
+from onggi_sidecar.disk.other_claim import lies_unused
 from onggi_sidecar.disk.outcome import classify
 from onggi_sidecar.disk.recovery import RecoveredTier, recover, system_dice
 from onggi_sidecar.disk.room import RoomWatch
@@ -36,6 +36,7 @@ from onggi_sidecar.disk.segments import Segments
 from onggi_sidecar.disk.tier import SEAL_RESERVE_S, DiskTier
 from onggi_sidecar.disk.workers import Workers
 from onggi_sidecar.errors import DiskUnavailable, StartRefused
+from onggi_sidecar.filesystems import in_memory
 from onggi_sidecar.holder import Holder
 from onggi_sidecar.log import error, event, warn
 from onggi_sidecar.mailbox import Mailbox
@@ -171,6 +172,8 @@ def open_disk(config: AgentConfig) -> OpenedDisk | None:
         found = recover(folder.path, budget_bytes=config.disk_bytes_max, dice=system_dice)
         room = RoomWatch(folder.path, most_bytes=config.disk_bytes_max)
         room.first_look(config.disk)
+        if unused := lies_unused(config.disk_path, config.disk_claim):
+            warn("disk_left_unused", unused)
     except OSError as fault:
         folder.release()
         told = f"cannot read {folder.path}: {fault.strerror}"

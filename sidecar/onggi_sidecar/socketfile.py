@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from onggi_sidecar.errors import StartRefused
+from onggi_sidecar.filesystems import takes_no_files
 from onggi_sidecar.group import give_to_group
 from onggi_sidecar.holder import Holder, read_holder, write_holder
 
@@ -58,6 +59,10 @@ def claim_socket(path: Path) -> SocketClaim:
         lock_path = path.with_name(path.name + ".lock")
         lock_fd = os.open(lock_path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o660)
     except OSError as fault:
+        if why := takes_no_files(path.parent, fault):
+            raise StartRefused(
+                f"the socket's folder {path.parent} {why}; name one on a tmpfs, such as /dev/shm"
+            ) from fault
         raise StartRefused(
             f"cannot use the socket's folder {path.parent} as uid {os.geteuid()}, gid "
             f"{os.getegid()}: {fault.strerror}; let one of these write to it"

@@ -1,13 +1,17 @@
 """What a start says of settings that are odd and do not keep it from starting."""
 
+import errno
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from agent_process import MIB, AgentProcess, StartAgent
+from agent_process import MIB, AgentProcess, StartAgent, chain, ready
 
 from onggi_sidecar.cgroup import memory_limit_bytes
+from onggi_sidecar.errors import StartRefused
+from onggi_sidecar.filesystems import takes_no_files
+from onggi_sidecar.socketfile import claim_socket
 
 SERVICE = {
     "ONGGI_AGENT_SERVICE_HOST": "10.96.0.7",
@@ -105,6 +109,60 @@ def test_what_a_tier_holds_already_counts_as_room_and_growth_is_for_the_whole_fi
     said = [line["message"].split()[0] for line in agent.said("disk_larger_than_its_room")]
     assert said == ([told] if told else [])
     assert agent.end() == 0
+
+
+def test_a_disk_path_where_no_files_can_be_made_is_told_so(start: StartAgent) -> None:
+    """The system's own words are that there is no such file or directory."""
+    agent = start("--disk", "64MiB", "--disk-path", "/proc/sys")
+    agent.wait_for("listening")
+    (said,) = agent.said("disk_unavailable")
+    assert said["message"] == (
+        "disk_path /proc/sys is where the kernel shows its own state, and takes no files; name a "
+        "folder on a disk; serving without a disk tier"
+    )
+    assert agent.end() == 0
+
+
+def test_a_read_only_filesystem_is_told_to_be_one(tmp_path: Path) -> None:
+    refused = OSError(errno.EROFS, "Read-only file system")
+    assert takes_no_files(tmp_path, refused) == "is on a filesystem that is mounted read-only"
+    assert takes_no_files(tmp_path / "new", OSError(errno.EACCES, "Permission denied")) == ""
+
+
+def test_a_socket_where_no_files_can_be_made_is_refused_with_why(memory_folder: Path) -> None:
+    with pytest.raises(StartRefused) as refused:
+        claim_socket(Path("/proc/sys/onggi/agent.sock"))
+    assert str(refused.value) == (
+        "the socket's folder /proc/sys/onggi is where the kernel shows its own state, and takes no "
+        "files; name one on a tmpfs, such as /dev/shm"
+    )
+
+
+@pytest.mark.parametrize(("before", "now"), [("exclusive", "shared"), ("shared", "exclusive")])
+def test_a_tier_that_was_claimed_the_other_way_is_not_passed_over_in_silence(
+    start: StartAgent, disk_flags: tuple[str, ...], before: str, now: str
+) -> None:
+    first = start(*disk_flags, "--disk-claim", before)
+    client = ready(first)
+    client.store(chain(2))
+    client.wait_until_on_disk(2)
+    client.close()
+    assert first.end() == 0
+    assert not first.said("disk_left_unused")
+    second = start(*disk_flags, "--disk-claim", now)
+    second.wait_for("listening")
+    (said,) = second.said("disk_left_unused")
+    files = "table and segment-*" if now == "shared" else "slot-*"
+    assert said["level"] == "warning"
+    assert f"{disk_flags[-1]} has " in said["message"]
+    assert f" with disk_claim {before}, which this one, with {now}, does not" in said["message"]
+    assert f"start it with disk_claim {before} to have the blocks, or" in said["message"]
+    assert f"remove {files} there to have the room" in said["message"]
+    assert second.end() == 0
+    third = start(*disk_flags, "--disk-claim", before)
+    third.wait_for("listening")
+    assert third.said("disk_ready")[0]["adopted_blocks"] == 2
+    assert third.end() == 0
 
 
 def test_an_arena_larger_than_its_volume_is_told_with_the_figures(

@@ -115,8 +115,23 @@ def test_no_agent(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     )
 
 
+@pytest.mark.parametrize("what", ["a folder", "a file"])
+def test_what_is_no_socket_is_told_to_be_none(
+    what: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    place = tmp_path / "onggi"
+    if what == "a folder":
+        place.mkdir()
+        right = f"that is a folder: name the socket in it, such as {place}/agent.sock"
+    else:
+        place.write_text("")
+        right = "that is a file and no socket: name an Onggi agent's socket (ONGGI_SOCKET)"
+    said = said_to(Client(place, spaces=[SPACE]), caplog)
+    assert said.startswith(f"onggi: agent at {place}: no agent there: {right}. Requests go on ")
+
+
 def test_a_socket_that_may_not_be_used() -> None:
-    said = advice.on_connecting(PermissionError(13, "Permission denied"))
+    said = advice.on_connecting(PermissionError(13, "Permission denied"), "/none")
     assert said == (
         f"Permission denied for uid {os.geteuid()} and gid {os.getegid()}: run engine and agent as "
         "one user, or in one group"

@@ -6,7 +6,6 @@ is zeroed first, then its name goes, and only then is a new file made under a te
 renamed. Sealed pages of an agent that died move into the new file as it is touched (leftover).
 """
 
-import ctypes
 import errno
 import mmap
 import os
@@ -48,12 +47,6 @@ small enough that a stop request waits for well under a millisecond's worth of m
 _BLOCK_BYTES: Final = 512
 """What st_blocks counts in."""
 
-_libc = ctypes.CDLL(None, use_errno=True)
-_libc.statfs.argtypes = [ctypes.c_char_p, ctypes.c_void_p]
-_STATFS_BYTES: Final = 512
-"""More than any architecture's struct statfs, which begins with the filesystem's type."""
-_MEMORY_FILESYSTEMS: Final = (0x01021994, 0x858458F6)
-"""tmpfs, ramfs."""
 _ZEROS: Final = bytes(_TOUCH_STEP_BYTES)
 
 
@@ -231,12 +224,3 @@ def volume_room_bytes(folder: Path) -> int:
     """Bytes the volume could give to the arena now: free to us, our own leftovers gone."""
     volume = os.statvfs(folder)
     return volume.f_bavail * volume.f_frsize
-
-
-def in_memory(folder: Path) -> bool:
-    """Whether the folder's filesystem keeps its files in memory. Raises OSError."""
-    answer = ctypes.create_string_buffer(_STATFS_BYTES)
-    if _libc.statfs(os.fsencode(folder), answer) != 0:
-        code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code))
-    return ctypes.c_long.from_buffer(answer).value in _MEMORY_FILESYSTEMS

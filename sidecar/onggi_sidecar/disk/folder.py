@@ -16,6 +16,7 @@ from onggi_core.geometry import ALIGN_BYTES
 from onggi_sidecar import claims
 from onggi_sidecar.disk.outcome import classify
 from onggi_sidecar.errors import DiskUnavailable, StartRefused
+from onggi_sidecar.filesystems import takes_no_files
 from onggi_sidecar.group import give_to_group
 from onggi_sidecar.holder import Holder, read_holder, write_holder
 
@@ -69,6 +70,8 @@ def claim_folder(root: Path, claim: Claim, holder: Holder) -> ClaimedFolder:
     except OSError as refused:
         if root.exists() and not root.is_dir():
             raise DiskUnavailable(f"disk_path {root} is not a folder; name one") from refused
+        if why := takes_no_files(root, refused):
+            raise DiskUnavailable(f"disk_path {root} {why}; name a folder on a disk") from refused
         raise DiskUnavailable(
             f"cannot write to disk_path {root} as uid {os.geteuid()}, gid {os.getegid()}, groups "
             f"{os.getgroups()}: {refused.strerror}; let one of these write to it (mode 0770)"
