@@ -72,6 +72,19 @@ def shipped(installed: None) -> bytes:
     return b"\0".join(f.read_bytes() for f in wanted if f.stat().st_size <= FILE_BYTES_MAX)
 
 
+OFTEN_SET = {
+    *("remote_serde", "enable_p2p", "enable_controller", "blocking_timeout_secs", "numa_mode"),
+    *("internal_api_server_enabled", "enable_blending", "gds_path"),
+    *("enable_pd", "chunk_size", "local_cpu", "local_disk", "max_local_disk_size", "remote_url"),
+    *("save_decode_cache", "use_layerwise", "cache_policy", "extra_config", "priority_limit"),
+}
+"""Of LMCache's guide to its configuration: in full on the page, for whoever looks for the name."""
+
+
+def test_what_is_often_set_is_found_by_its_whole_name() -> None:
+    assert set(written()) >= OFTEN_SET
+
+
 def test_the_page_names_what_it_is_asked_for() -> None:
     assert {"max_local_cpu_size", "--l1-size-gb", "MOONCAKE_MASTER", "lmcache:num_hit_tokens"} <= {
         *named()
