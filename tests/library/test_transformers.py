@@ -173,6 +173,35 @@ def test_a_prompt_fed_again_is_refused_and_not_computed_wrongly(tiers: Path) -> 
             ours(ids, attention_mask=torch.ones_like(ids), past_key_values=cache)
 
 
+@pytest.mark.parametrize("family", ["llama", "gemma3", "gpt_neox"])
+@pytest.mark.parametrize(
+    ("length", "said"),
+    [
+        (80, "this cache already has 91 tokens, and what is fed stands at position "),
+        (40, "this cache already has 91 tokens, and nothing behind them is fed"),
+    ],
+)
+def test_generate_with_a_cache_that_has_more_is_refused_and_changes_nothing(
+    family: str, length: int, said: str, tiers: Path
+) -> None:
+    stock, ours = pair(family)
+    ids = prompt(1, 80)
+    with cache_for(ours, tiers) as cache:
+        tokens = generated(ours, ids, cache)[0]
+        with pytest.raises(ValueError, match=f"^{said}.*: hand in what it was given followed by"):
+            generated(ours, ids[:, :length], cache)
+        assert cache.get_seq_length() == 91
+        longer = torch.cat([tokens, ids[:, :5]], dim=1)
+        assert torch.equal(generated(ours, longer, cache)[0], generated(stock, longer, None)[0])
+
+
+def test_a_model_in_place_of_its_configuration_is_told() -> None:
+    stock, _ = pair("llama")
+    for wrong, kind in ((stock, "LlamaForCausalLM"), (None, "NoneType"), ({}, "dict")):
+        with pytest.raises(TypeError, match=f"^config is a {kind}; hand in .* model.config"):
+            OnggiCache(wrong, device_bytes=MIB, memory=MIB)
+
+
 def test_models_that_keep_other_things_are_refused() -> None:
     config = transformers.LlamaConfig(**GROUPED)
     config.layer_types = ["full_attention", "linear_attention", "full_attention"]
@@ -188,7 +217,9 @@ def test_what_would_not_be_exact_is_refused(tiers: Path) -> None:
     ids = prompt(1, 20)
     with (
         cache_for(ours, tiers) as cache,
-        pytest.raises(ValueError, match="leave output_attentions out"),
+        pytest.raises(
+            ValueError, match=r"^output_attentions is True: .*leave output_attentions out"
+        ),
     ):
         ours(ids, past_key_values=cache, output_attentions=True)
     with cache_for(ours, tiers) as cache, pytest.raises(ValueError, match="write -3 to remove"):

@@ -9,7 +9,8 @@ from transformers.masking_utils import AttentionMaskInterface
 
 from onggi_library.attention.piece import Piece, Span
 from onggi_library.attention.tiles import Asking, contribution
-from onggi_library.transformers.handle import is_handle
+from onggi_library.context.context import TieredContext
+from onggi_library.transformers.handle import FOLLOW, had, is_handle
 from onggi_library.transformers.masks import given_rule, onggi_mask
 
 NAME: Final = "onggi"
@@ -17,7 +18,6 @@ REFUSED: Final = {
     "position_bias": "a bias by position is added to its scores",
     "s_aux": "it has learned sinks",
     "head_mask": "it masks heads",
-    "output_attentions": "weights of all keys would not fit; leave output_attentions out",
 }
 """Arguments that change the result and that are not carried out, with what is then wrong."""
 
@@ -44,12 +44,7 @@ def onggi_attention(
 ) -> tuple[Any, None]:
     """query [batch, heads, tokens, size]; key and value: what an OnggiCache gave, or tensors.
     Returns [batch, tokens, heads, size]. Raises ValueError for a model it is not exact for."""
-    for name, why in REFUSED.items():
-        given = others.get(name)
-        if given is not None and given is not False:
-            raise ValueError(f'attention "{NAME}" cannot be exact for this model: {why} ({name})')
-    if dropout > 0.0:
-        raise ValueError(f'dropout is {dropout}: attention "{NAME}" is for inference, with 0')
+    _check_carried_out(others, dropout)
     causal = getattr(module, "is_causal", True) if is_causal is None else bool(is_causal)
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     count = query.shape[2]
@@ -62,6 +57,8 @@ def onggi_attention(
                 f"layer {key.layer} has {total} tokens, but its mask is for queries from "
                 f"{rule.queries.start} to {rule.queries.end}: layers were not fed alike"
             )
+        if key.layer == 0 and rule.seen is None:
+            _check_places(key.context, at, others.get("position_ids"))
         out = key.context.attend(
             key.layer, query, scale=scale, visible=rule.visible, seen=rule.seen, softcap=softcap
         )
@@ -72,3 +69,30 @@ def onggi_attention(
         piece = Piece(Span(rule.first_key, key.shape[2]), key, value)
         out = contribution(asking, piece).out.to(query.dtype)
     return out.transpose(1, 2).contiguous(), None
+
+
+def _check_carried_out(others: dict[str, Any], dropout: float) -> None:
+    """Raises ValueError for what was asked for and would be left out."""
+    for name, why in REFUSED.items():
+        given = others.get(name)
+        if given is not None and given is not False:
+            raise ValueError(f'attention "{NAME}" cannot be exact for this model: {why} ({name})')
+    if others.get("output_attentions"):
+        raise ValueError(
+            f'output_attentions is {others["output_attentions"]}: attention "{NAME}" is computed '
+            "piece by piece and has no weights to hand out; leave output_attentions out"
+        )
+    if dropout > 0.0:
+        raise ValueError(f'dropout is {dropout}: attention "{NAME}" is for inference, with 0')
+
+
+def _check_places(context: TieredContext, at: Span, position_ids: Any) -> None:
+    """Queries without padding stand behind what the cache has. `generate` feeds a prompt again, or
+    a part of it, if the cache has more tokens than it was handed; what came of it is taken back.
+    Raises ValueError."""
+    if getattr(position_ids, "ndim", 0) != 2 or not position_ids.shape[1]:
+        return
+    first = int(position_ids[:, 0].min())
+    if first < at.start:
+        context.crop(at.start)
+        raise ValueError(f"{had(at.start)}, and what is fed stands at position {first}: {FOLLOW}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any, Final
 
-from transformers import Cache
+from transformers import Cache, PreTrainedConfig
 from transformers.cache_utils import CacheLayerMixin
 
 from onggi.arguments import named
@@ -16,7 +16,7 @@ from onggi_library.context.report import Report, Tiers
 from onggi_library.in_process import InProcessAgent
 from onggi_library.manager.sizes import asked
 from onggi_library.rounding import EXACT
-from onggi_library.transformers.handle import Handle
+from onggi_library.transformers.handle import FOLLOW, Handle, had
 from onggi_library.transformers.identity import common, model_fields
 
 LAYER_TYPES: Final = ("full_attention", "sliding_attention", "chunked_attention")
@@ -44,7 +44,12 @@ class OnggiLayer(CacheLayerMixin):  # type: ignore[misc]
         return handle, handle
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        return self.get_seq_length() + query_length, 0
+        """Raises ValueError where nothing is fed: of a prompt that is not longer than what the
+        cache has, `generate` leaves nothing."""
+        there = self.get_seq_length()
+        if not query_length:
+            raise ValueError(f"{had(there)}, and nothing behind them is fed: {FOLLOW}")
+        return there + query_length, 0
 
     def get_seq_length(self) -> int:
         return self._context.length(self._number)
@@ -82,9 +87,13 @@ class OnggiCache(Cache):  # type: ignore[misc]
         socket: of an agent that runs; None for one in this process with `memory` bytes of host
         memory (or "1GiB") and `disk` bytes in the folder disk_path. model: which weights these
         are, for `save` and `restore`; the name in the configuration if empty. The rest: see
-        TieredContext. Raises ValueError for a model whose layers keep other things than keys and
-        values, and what the agent's start raises.
+        TieredContext. Raises TypeError and ValueError, also for a model whose layers keep other
+        things than keys and values, and what the agent's start raises.
         """
+        if not isinstance(config, PreTrainedConfig):
+            raise TypeError(
+                f"config is a {type(config).__name__}; hand in the model's model.config"
+            )
         text = config.get_text_config(decoder=True)
         count = _layers_of(text)
         self._config, self._model = config, model

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 from onggi_library.context.context import TieredContext
+
+FOLLOW: Final = "hand in what it was given followed by new tokens, or take an empty one"
 
 
 @dataclass(frozen=True)
@@ -26,3 +28,8 @@ class Handle:
 
 def is_handle(keys: Any) -> bool:
     return isinstance(keys, Handle)
+
+
+def had(tokens: int) -> str:
+    """How a sentence begins that refuses what does not follow on what a cache has."""
+    return f"this cache already has {tokens} tokens"
