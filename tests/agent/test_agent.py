@@ -275,6 +275,7 @@ def test_a_taken_http_port_is_reported_and_not_fatal(start: StartAgent) -> None:
     path.mkdir()
     second = AgentProcess(path, *SMALL, "--http-port", str(port))
     assert str(port) in second.wait_for("http_unavailable")["message"]
+    second.wait_for("listening")
     client = BareClient(second)
     assert client.stats()["sessions"] == 1
     client.close()

@@ -143,12 +143,10 @@ def test_a_preempted_request_gets_its_own_blocks_back(make_agent: Any, make_side
     engine = TinyEngine(make_sides(agent, blocks=20))
     for name in ("a", "b", "c"):
         engine.add(name, [ord(name) * 100 + i for i in range(5 * BLOCK)], 4 * BLOCK)
-    preempted = 0
+    mover = engine.sides.worker._mover
 
     def each_step(_: int) -> None:
-        nonlocal preempted
-        preempted += len(engine.preempted)
-        time.sleep(0.001)
+        assert soon(lambda: not mover._queued_blocks), "what is not saved yet is not found again"
 
     run_until_idle(engine, each_step)
     counts = engine.sides.tally.take()

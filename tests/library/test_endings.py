@@ -20,7 +20,8 @@ from onggi_library.in_process import PREFIX, InProcessAgent
 
 MIB = 1 << 20
 BEGIN = """
-    import os, sys, threading, time
+    import os, signal, sys, threading, time
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have it ignored
     from pathlib import Path
     from onggi_library import in_process
     from onggi_library.in_process import InProcessAgent
