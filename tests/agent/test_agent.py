@@ -274,12 +274,14 @@ def test_a_taken_http_port_is_reported_and_not_fatal(start: StartAgent) -> None:
     path = first.folder / "second"
     path.mkdir()
     second = AgentProcess(path, *SMALL, "--http-port", str(port))
-    assert str(port) in second.wait_for("http_unavailable")["message"]
-    second.wait_for("listening")
-    client = BareClient(second)
-    assert client.stats()["sessions"] == 1
-    client.close()
-    second.clean_up()
+    try:
+        assert str(port) in second.wait_for("http_unavailable")["message"]
+        second.wait_for("listening")
+        client = BareClient(second)
+        assert client.stats()["sessions"] == 1
+        client.close()
+    finally:
+        second.clean_up()
 
 
 def test_probes_and_metrics_tell_the_state(start: StartAgent) -> None:
