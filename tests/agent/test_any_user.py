@@ -1,5 +1,6 @@
 """The agent as a user that has no name, below a root that nobody can write, without a home."""
 
+import os
 import re
 import subprocess
 from collections.abc import Iterator
@@ -68,3 +69,26 @@ def test_it_stores_and_finds_again_what_it_stored(
             assert agent.said("text") == [], "a traceback, or a warning of the interpreter's"
         finally:
             agent.clean_up()
+
+
+def test_a_folder_that_it_may_not_write_to_is_named_with_user_and_group(
+    memory_folder: Path, tmp_path: Path
+) -> None:
+    """fsGroup and permissions: modelexpress#682. Root may write anywhere, unless it is taken from
+    it."""
+    tmp_path.chmod(0o555)
+    flags = (*SMALL, "--disk", "64MiB", "--disk-path", str(tmp_path))
+    prefix = () if os.geteuid() else ("setpriv", "--bounding-set=-dac_override")
+    agent = AgentProcess(memory_folder, *flags, prefix=prefix)
+    try:
+        message = agent.wait_for("disk_unavailable")["message"]
+        who = f"as uid {os.geteuid()}, gid {os.getegid()}"
+        assert f"cannot write to disk_path {tmp_path} {who}" in message
+        assert message.endswith("serving without a disk tier")
+        client = ready(agent)
+        client.store(BLOCKS)
+        assert client.load(tuple(BLOCKS)) == list(BLOCKS.values())
+        client.close()
+    finally:
+        agent.clean_up()
+        tmp_path.chmod(0o755)

@@ -17,7 +17,9 @@ from vllm_stand_ins import BLOCK, PAGE, Request
 from onggi import Client, block_keys
 from onggi.arena import Arena
 from onggi.connectors.vllm.copier import HostCopier, Pair
+from onggi.connectors.vllm.hybrid.tracked import Part
 from onggi.connectors.vllm.layout import PageMap
+from onggi.outcomes import NO_LOAD
 from onggi_core.wire.frame import KEYS_MAX
 
 SEEDS = range(24)
@@ -355,3 +357,10 @@ def test_where_drafts_look_ahead_the_end_of_a_hit_is_computed(
     second.add(request("c", 8 * BLOCK + 1), 2)
     run(second)
     assert second.loaded_tokens == 7 * BLOCK
+
+
+def test_a_part_of_which_nothing_came_is_held_by_nobody() -> None:
+    """It may come so between two looks at a promise."""
+    part = Part(0, 0, [bytes(16)], client=object(), pending=object(), load=NO_LOAD)  # type: ignore[arg-type]
+    assert part.poll() is False
+    assert part.held is False

@@ -167,8 +167,8 @@ def put_many(manager: KVCacheManager, count: int) -> None:
         ({"name": ""}, r"name is ''; use up to 64"),
         ({"nvm_path": None, "nvm_memory": None}, "name is 'run-1' without nvm_path"),
         (
-            {"nvm_path": None, "nvm_memory": None, "agent": "/a"},
-            "name is 'run-1'; what is kept by name is in nvm_path, not an agent",
+            {"nvm_path": None, "nvm_memory": None, "cpu_memory": None, "agent": "/a"},
+            "name is 'run-1'; what is kept by name is in nvm_path, and not in a running agent",
         ),
     ],
 )

@@ -34,8 +34,9 @@ class Part:
 
     @property
     def held(self) -> bool:
-        """Whether the agent that pinned it, or brings it, is there."""
-        return self.load is None or self.client.holds(self.load.rows[0])
+        """Whether the agent that pinned it, or brings it, is there. False: or nothing came."""
+        load = self.load
+        return load is None or (bool(load.rows) and self.client.holds(load.rows[0]))
 
     def finish(self, outcome: LoadOutcome) -> None:
         if self.load is None:
