@@ -96,6 +96,21 @@ def start(python: str, folder: Path, model_of: Any) -> Any:
 
 
 @pytest.fixture
+def agent_process(tmp_path: Path) -> Iterator[Any]:
+    """Starts a real agent, the only one of a test."""
+    made = []
+
+    def start_agent(**more: Any) -> Any:
+        (tmp_path / "run").mkdir()
+        made.append(harness.AgentProcess(tmp_path / "run", **more).start())
+        return made[-1]
+
+    yield start_agent
+    for agent in made:
+        agent.stop()
+
+
+@pytest.fixture
 def make_agent(tmp_path: Path) -> Iterator[Any]:
     """Makes running fake agents, one a folder."""
     agents = []

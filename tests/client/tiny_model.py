@@ -1,6 +1,7 @@
 """Writes a tiny model with random weights: `python tiny_model.py FOLDER SEED [FAMILY]`.
 
-The family `adapter` is a LoRA adapter for `grouped`. `hearing` comes with what makes its inputs.
+The family `adapter` is a LoRA adapter for `grouped`, `head` an EAGLE head for `shallow`. `hearing`
+comes with what makes its inputs.
 """
 
 from __future__ import annotations
@@ -72,6 +73,20 @@ def latent(transformers: Any) -> Any:
     return transformers.DeepseekV2ForCausalLM(config)
 
 
+def shallow(transformers: Any) -> Any:
+    """Only its last layer changes anything, so that a head with one layer can guess what it says.
+    Embeddings have the size that a norm would give them, which the head's layer goes without."""
+    import torch
+
+    model = grouped(transformers)
+    for layer in model.model.layers[:-1]:
+        torch.nn.init.zeros_(layer.self_attn.o_proj.weight)
+        torch.nn.init.zeros_(layer.mlp.down_proj.weight)
+    words = model.model.embed_tokens.weight.data
+    words /= words.pow(2).mean(-1, keepdim=True).sqrt()
+    return model
+
+
 SOUND_TOKEN = 511
 
 
@@ -118,7 +133,7 @@ def put_names_right(folder: str) -> None:
     safetensors.torch.save_file(right, file, metadata={"format": "pt"})
 
 
-FAMILIES = {one.__name__: one for one in (grouped, plain, window, hybrid, latent, hearing)}
+FAMILIES = {one.__name__: one for one in (grouped, plain, window, hybrid, latent, shallow, hearing)}
 
 RANK = 8
 
@@ -141,6 +156,28 @@ def write_adapter(folder: str) -> None:
     Path(folder, "adapter_config.json").write_text(json.dumps(config))
 
 
+def write_head(transformers: Any, folder: str) -> None:
+    """It reads the next word, not what the model made of the last ones, and has the model's last
+    layer: what it guesses is nearly what the model will say."""
+    import safetensors.torch
+    import torch
+
+    model = shallow(transformers)
+    last = f"model.layers.{COMMON['num_hidden_layers'] - 1}."
+    width = COMMON["hidden_size"]
+    weights = {
+        name.replace(last, "layers.0."): one.to(torch.bfloat16).contiguous()
+        for name, one in model.state_dict().items()
+        if name.startswith(last) and "input_layernorm" not in name
+    }
+    weights["fc.weight"] = torch.cat([torch.eye(width), torch.zeros(width, width)], 1)
+    Path(folder).mkdir(parents=True)
+    safetensors.torch.save_file(weights, Path(folder, "model.safetensors"))
+    config = model.config.to_dict() | {"num_hidden_layers": 1}
+    config["architectures"] = ["LlamaForCausalLM"]
+    Path(folder, "config.json").write_text(json.dumps(config))
+
+
 def main(folder: str, seed: str, family: str = "grouped") -> None:
     import torch
 
@@ -149,6 +186,10 @@ def main(folder: str, seed: str, family: str = "grouped") -> None:
         write_adapter(folder)
         return
     import transformers
+
+    if family == "head":
+        write_head(transformers, folder)
+        return
 
     FAMILIES[family](transformers).to(torch.bfloat16).save_pretrained(folder)
     if family == "hearing":
