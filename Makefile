@@ -9,7 +9,7 @@ WORKERS ?= 2
 # where engines are installed for the tests that need a real one
 ENGINES := $${ONGGI_E2E_DIR:-$${XDG_CACHE_HOME:-$$HOME/.cache}/onggi-e2e}
 
-.PHONY: help demo test sglang lint format images e2e soak bench clean
+.PHONY: help demo test sglang vllm lint format images e2e soak bench clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,6 +37,13 @@ sglang: ## the tests of its backend against SGLang's own classes (Debian 12; int
 	@ONGGI_NEEDS_SGLANG=1 $(ENGINES)/sglang/bin/python -m pytest -p no:cacheprovider -k wheel \
 	  tests/client/test_sglang_storage.py tests/client/test_sglang_pools.py tests/client/test_sglang_wheel.py
 
+vllm: $(READY) ## the tests of its connectors against vLLM's own classes (Debian 12; into ~/.cache)
+	@e2e/prepare packages python engine
+	@$(ENGINES)/venv/bin/uv pip install -q --python $(ENGINES)/engine/bin/python --target build/vllm-tests \
+	  pytest pytest-timeout pytest-asyncio hypothesis
+	@PYTHONPATH=$(CURDIR)/build/vllm-tests ONGGI_AGENT_PYTHON=$(CURDIR)/$(PY) \
+	  $(ENGINES)/engine/bin/python -m pytest -p no:cacheprovider tests/client/test_vllm_tier.py tests/client/test_vllm_tier_wheel.py tests/client/test_vllm_events.py
+
 lint: $(READY) ## format, lint, types, import contracts
 	@$(VENV)/bin/ruff format --check .
 	@$(VENV)/bin/ruff check .
@@ -57,7 +64,7 @@ e2e: $(READY) ## the whole chain on a real Kubernetes with a real engine
 soak: $(READY) ## what takes longer: simulator, fuzzers, faults by the hundred; last real engines (root, Debian 12)
 	@$(VENV)/bin/uv pip install -q --python $(PY) -e ".[fuzz]" || echo "no atheris for this Python: its tests are skipped"
 	@$(PY) -m pytest -m soak -v -n $(WORKERS) --dist load
-	@$(MAKE) --no-print-directory sglang
+	@$(MAKE) --no-print-directory sglang vllm
 	@ONGGI_ENGINE_PYTHON=$(ENGINES)/engine/bin/python ONGGI_SGLANG_PYTHON=$(ENGINES)/sglang/bin/python \
 	  $(PY) -m pytest -m engine
 	@e2e/run -m soak

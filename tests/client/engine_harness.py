@@ -19,6 +19,8 @@ from onggi import Client, SpaceSpec
 
 HERE = Path(__file__).parent
 SIDECAR = HERE.parents[1] / "sidecar"
+AGENT_PYTHON = os.environ.get("ONGGI_AGENT_PYTHON", sys.executable)
+"""The interpreter that has what an agent needs: an engine's need not."""
 
 ENGINE_TEST_S = 3600
 """Of a test with all the engines that it starts: minutes on a machine of its own, far more beside
@@ -210,7 +212,7 @@ class AgentProcess:
     def start(self) -> AgentProcess:
         log = (self.folder / "agent.log").open("ab")
         self._process = subprocess.Popen(
-            [sys.executable, *self._program, "agent", *self._arguments],
+            [AGENT_PYTHON, *self._program, "agent", *self._arguments],
             stdout=log,
             stderr=log,
             env={**os.environ, "PYTHONPATH": str(SIDECAR)},
@@ -290,3 +292,15 @@ def soon(ask: Any) -> Any:
     while not (answer := ask()) and time.monotonic() < give_up_s:
         time.sleep(0.005)
     return answer
+
+
+def sent(monkeypatch: Any, client: Client) -> list[int]:
+    """The operations of what the client sends from now on."""
+    session = client.showing()
+    assert session is not None
+    ops: list[int] = []
+    start = session.channel.start
+    monkeypatch.setattr(
+        session.channel, "start", lambda op, *rest: (ops.append(op), start(op, *rest))[1]
+    )
+    return ops

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from engine_harness import AgentProcess, soon
+from engine_harness import AgentProcess, sent, soon
 from tiny_engine import TinyEngine, run_until_idle
 from vllm_stand_ins import BLOCK, PAGE, SPACE, Request, Sides
 
@@ -39,18 +39,6 @@ def client(agent: AgentProcess, clock: Any) -> Iterator[Client]:
 def prompt(number: int, blocks: int = 8) -> list[bytes]:
     first = 1_000_000 * number
     return block_keys(list(range(first, first + blocks * BLOCK)), BLOCK)
-
-
-def sent(monkeypatch: pytest.MonkeyPatch, client: Client) -> list[int]:
-    """The operations of what the client sends from now on."""
-    session = client.showing()
-    assert session is not None
-    ops: list[int] = []
-    start = session.channel.start
-    monkeypatch.setattr(
-        session.channel, "start", lambda op, *rest: (ops.append(op), start(op, *rest))[1]
-    )
-    return ops
 
 
 def test_an_unknown_prompt_is_a_miss_that_nobody_is_asked_about(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from functools import partial
 from typing import Any
 
 import pytest
+from engine_harness import soon
 from grouped_engine import KINDS, GroupedEngine, group_page, spaces_of
 from vllm_stand_ins import BLOCK, SPACE, Request, page_of, step_output
 
@@ -33,13 +33,6 @@ def stored_of_each_kind(agent: Any) -> None:
 
 def page_of_kind(groups: tuple[int, ...], tokens: list[int]) -> bytes:
     return b"".join(group_page(tokens, group, 0) for group in groups)
-
-
-def soon(true: Any) -> bool:
-    until = time.monotonic() + 20
-    while not true() and time.monotonic() < until:
-        time.sleep(0.005)
-    return bool(true())
 
 
 @pytest.mark.parametrize("noticed", [False, True])

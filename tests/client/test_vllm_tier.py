@@ -5,12 +5,11 @@ from __future__ import annotations
 
 import logging
 import random
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_harness import AgentProcess
+from engine_harness import AgentProcess, soon
 from tier_stand_ins import ROW, Host, content, name_of
 
 PROMPT = [name_of(number) for number in range(12)]
@@ -165,13 +164,6 @@ def test_routers_hear_of_a_chunks_way_to_disk_and_back_and_of_its_end(
         live = host.tier._live
         live.client.discard(live.names.keys(PROMPT))
         assert soon(told) == [(cpu, True)]
-
-
-def soon(ask: Any) -> Any:
-    until = time.monotonic() + 30
-    while not (answer := ask()) and time.monotonic() < until:
-        time.sleep(0.01)
-    return answer
 
 
 def test_an_engine_that_publishes_nothing_keeps_nothing(make_host: Any) -> None:

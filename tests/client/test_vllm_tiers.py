@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from engine_harness import AgentProcess
+from engine_harness import AgentProcess, sent, soon
 from grouped_engine import KINDS, GroupedEngine, spaces_of
 from vllm_stand_ins import BLOCK, PAGE, SPACE, Request, Sides, step_output
 
@@ -255,13 +254,6 @@ def agent(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[AgentProce
         yield agent
 
 
-def soon(ask: Any) -> Any:
-    until = time.monotonic() + 30
-    while not (answer := ask()) and time.monotonic() < until:
-        time.sleep(0.005)
-    return answer
-
-
 def kinds_of(told: list[Any]) -> list[tuple[str, At]]:
     return [(type(event).__name__, event.at) for event in told]
 
@@ -346,13 +338,8 @@ def test_an_agent_of_an_earlier_version_is_not_asked(
 ) -> None:
     client = Client(agent.socket, spaces=[SPACE], deadline_s=5.0)
     assert soon(lambda: client.store(KEYS, [bytes(PAGE)] * 9).refused == 0)
-    session = client.showing()
+    session, ops = client.showing(), sent(monkeypatch, client)
     assert session is not None
-    ops: list[int] = []
-    start = session.channel.start
-    monkeypatch.setattr(
-        session.channel, "start", lambda op, *rest: (ops.append(op), start(op, *rest))[1]
-    )
     monkeypatch.setattr(session.arena.board, "locates", False)
     assert client.locate_begin(KEYS) is None
     assert Op.LOCATE not in ops

@@ -17,7 +17,7 @@ from onggi.client import Client
 from onggi.connectors.vllm.hybrid.kinds import Kind
 from onggi.connectors.vllm.metadata import Report, SaveJob
 from onggi.connectors.vllm.sweep import Sweep
-from onggi.connectors.vllm.told import Block, Event, Run, Told
+from onggi.connectors.vllm.told import Block, Event, Run, ToldBlocks
 from onggi.outcomes import Looked
 from onggi_core.wire.locate import At
 
@@ -45,7 +45,7 @@ class Events:
         self._hash_tokens = hash_tokens
         self._ranks = ranks
         self._planned: dict[int, _Planned] = {}
-        self._told: dict[Kind, Told] = {}
+        self._told: dict[Kind, ToldBlocks] = {}
         self._sweeps: list[Sweep[Block]] = []
         self._events: list[Event] = []
 
@@ -62,8 +62,8 @@ class Events:
                 )
             )
 
-    def _of(self, kind: Kind) -> Told:
-        return self._told.setdefault(kind, Told(kind.groups))
+    def _of(self, kind: Kind) -> ToldBlocks:
+        return self._told.setdefault(kind, ToldBlocks(kind.groups))
 
     def planned(self, job: SaveJob, request: Any, kind: Kind, first: int) -> None:
         """A save was handed to the workers; first: the number of its first block."""

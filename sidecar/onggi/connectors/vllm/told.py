@@ -85,7 +85,7 @@ Move = tuple[bytes, Block, int]
 """A key, its block as it was told of so far, and the tier that it is in now."""
 
 
-class Told:
+class ToldBlocks:
     """Of the scheduler; not thread-safe. All calls answer the events that follow."""
 
     def __init__(self, groups: tuple[int, ...]) -> None:
